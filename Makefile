@@ -1,0 +1,46 @@
+# Everything a person or CI runs. Needs Go and make; `race` also a C compiler.
+
+GO       ?= go
+FUZZTIME ?= 10s
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test race fuzz bench lint format vet staticcheck ci clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## ./bin/starling, one static binary
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/starling ./cmd/starling
+
+demo: build ## build, then watch answers stream through a local starling; ctrl-C ends it
+	./bin/starling dev --load
+
+test: ## all tests, a few minutes
+	$(GO) test -timeout 8m $(TESTFLAGS) ./...
+
+race: ## all tests under the race detector
+	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 12m ./...
+
+fuzz: ## every fuzz function there is, FUZZTIME (10s) each
+	@GO=$(GO) bash .ci/fuzz.sh $(FUZZTIME)
+
+bench: build ## CPU per request beside nginx and HAProxy, Linux; see BENCHFLAGS=-h
+	$(GO) run ./testcluster/bench $(BENCHFLAGS)
+
+lint: format vet staticcheck ## format, vet, staticcheck
+
+format:
+	@out=$$($$($(GO) env GOROOT)/bin/gofmt -l -s .) || exit 1; \
+	if [ -n "$$out" ]; then echo "not formatted, run gofmt -s -w on:"; echo "$$out"; exit 1; fi
+
+vet:
+	$(GO) vet ./...
+
+staticcheck:
+	$(GO) tool staticcheck ./...
+
+ci: ## all that CI runs, with a table of stages and times
+	@GO=$(GO) bash .ci/stages.sh
+
+clean: ## remove what the other targets leave
+	rm -rf bin

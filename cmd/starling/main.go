@@ -1,0 +1,94 @@
+// Command starling is a load balancer for long streams. This package knows
+// flags, signals and exit codes; what the commands do is node's and
+// testcluster's job.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-lb/starling/node"
+)
+
+// The exit codes of the contract.
+const (
+	exitError = 1
+	exitUsage = 2 // and a configuration that is wrong
+)
+
+// exit is an error that says how the process ends.
+type exit struct {
+	code int
+	err  error
+}
+
+func (e *exit) Error() string { return e.err.Error() }
+func (e *exit) Unwrap() error { return e.err }
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run is main with its surroundings handed in.
+func run(args []string, stdout, stderr io.Writer) int {
+	root := &cobra.Command{
+		Use:           "starling",
+		Short:         "A load balancer for long streams",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.AddCommand(newServe(), newCheck(), newVersion())
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	began := false
+	watch(root, &began)
+	return report(root.ExecuteContext(context.Background()), began, stderr)
+}
+
+// watch notes when a command's own code begins: until then, cobra can only have
+// refused the arguments.
+func watch(c *cobra.Command, began *bool) {
+	if inner := c.RunE; inner != nil {
+		c.RunE = func(c *cobra.Command, args []string) error {
+			*began = true
+			return inner(c, args)
+		}
+	}
+	for _, sub := range c.Commands() {
+		watch(sub, began)
+	}
+}
+
+// report says once what went wrong, and returns the exit code for it.
+func report(err error, began bool, stderr io.Writer) int {
+	var faults *node.FaultsError
+	var coded *exit
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &faults):
+		fmt.Fprintln(stderr, faults) // each line names file and line, and editors find it there
+		return exitUsage
+	case !began:
+		fmt.Fprintf(stderr, "starling: %s\nstarling: see starling --help\n", strings.TrimSpace(err.Error()))
+		return exitUsage
+	}
+	fmt.Fprintf(stderr, "starling: %v\n", err)
+	if errors.As(err, &coded) {
+		return coded.code
+	}
+	return exitError
+}
+
+// configFlag adds the flag that names the configuration file.
+func configFlag(c *cobra.Command, path *string) {
+	c.Flags().StringVar(path, "config", "", "configuration `FILE`")
+	if err := c.MarkFlagRequired("config"); err != nil {
+		panic("BUG: " + err.Error())
+	}
+}

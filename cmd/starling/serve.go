@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-lb/starling/node"
+)
+
+const (
+	exitCut    = 3 // the drain deadline cut streams
+	exitSignal = 4 // a second signal ended it at once
+)
+
+func newServe() *cobra.Command {
+	var path string
+	c := &cobra.Command{
+		Use:   "serve --config FILE",
+		Short: "Run a node in the foreground",
+		Long: "Serve runs a node until SIGTERM or SIGINT, which drain it; a second one ends it at\n" +
+			"once. It logs to standard error, and says \"ready proxy=ADDR[,ADDR] admin=ADDR\" on\n" +
+			"standard output once it serves.\n" +
+			"Exit: 0 drained, 1 error, 2 bad usage or configuration, 3 the drain deadline cut\n" +
+			"streams, 4 ended by a second signal.",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return serve(c, path) },
+	}
+	configFlag(c, &path)
+	return c
+}
+
+func serve(c *cobra.Command, path string) error {
+	config, err := node.Load(path)
+	if err != nil {
+		return err
+	}
+	log := config.Log.Logger(c.ErrOrStderr())
+	for _, h := range node.Hints(config) {
+		log.Info("hint", "text", h)
+	}
+	n, err := node.New(config, node.Options{Logger: log})
+	if err != nil {
+		return err
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR2)
+	defer signal.Stop(signals)
+	if err := n.Start(c.Context()); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.OutOrStdout(), "ready proxy=%s admin=%s\n", strings.Join(n.ProxyAddrs(), ","), n.AdminAddr())
+	awaitEnd(signals, log)
+	return drain(n, config.Node.DrainTimeout, signals)
+}
+
+// awaitEnd returns at the first signal that ends the node.
+func awaitEnd(signals <-chan os.Signal, log *slog.Logger) {
+	for s := range signals {
+		switch s {
+		case syscall.SIGTERM, syscall.SIGINT:
+			return
+		}
+		log.Warn("signal ignored: what it asks for is not supported yet", "signal", s)
+	}
+}
+
+// drain stops the node; a second signal hurries it.
+func drain(n *node.Node, limit time.Duration, signals <-chan os.Signal) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if limit > 0 {
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- n.Stop(ctx) }()
+	for {
+		select {
+		case err := <-stopped:
+			if cut := n.Drained().Cut; err == nil && cut > 0 {
+				return &exit{exitCut, fmt.Errorf("the drain deadline cut %d streams", cut)}
+			}
+			return err
+		case s := <-signals:
+			if s != syscall.SIGTERM && s != syscall.SIGINT {
+				continue
+			}
+			cancel()
+			return errors.Join(&exit{exitSignal, errors.New("ended by a second signal")}, <-stopped)
+		}
+	}
+}

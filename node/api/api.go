@@ -1,0 +1,120 @@
+// Package api holds the JSON forms of the admin API, as the contract gives
+// them: what the server writes and what the commands read is one set of types.
+// Times are RFC 3339, durations are seconds. Fields may be added; what stands
+// here stays. It knows nothing of how the values come about.
+package api
+
+import (
+	"time"
+
+	"github.com/starling-lb/starling/proxy/backend"
+)
+
+// Error is the form of every refusal, on the proxy's listeners and here.
+type Error struct {
+	Error ErrorBody `json:"error"`
+}
+
+// ErrorBody says what was refused.
+type ErrorBody struct {
+	Code      string `json:"code"`
+	Message   string `json:"message"`
+	RequestID string `json:"request_id"`
+}
+
+// Status answers GET /v1/status.
+type Status struct {
+	Node       Node    `json:"node"`
+	Cluster    Cluster `json:"cluster"`
+	Shards     Shards  `json:"shards"`
+	Streams    Streams `json:"streams"`
+	Drain      *Drain  `json:"drain"`
+	ConfigHash string  `json:"config_hash"`
+}
+
+// Node is the node that answers.
+type Node struct {
+	ID      string              `json:"id"`
+	Name    string              `json:"name"`
+	Version string              `json:"version"`
+	State   backend.MemberState `json:"state"`
+	Started time.Time           `json:"started"`
+}
+
+// Cluster is what this node sees of its cluster.
+type Cluster struct {
+	ID         string `json:"id"`
+	Members    int    `json:"members"`
+	Alive      int    `json:"alive"`
+	MetaQuorum bool   `json:"meta_quorum"`
+}
+
+// Shards counts the shards and those that this node leads.
+type Shards struct {
+	Count         int `json:"count"`
+	Led           int `json:"led"`
+	WithoutLeader int `json:"without_leader"`
+}
+
+// Streams counts what runs and what waits on this node.
+type Streams struct {
+	InFlight int64 `json:"in_flight"`
+	Waiting  int64 `json:"waiting"`
+}
+
+// Drain is a drain under way: when it ends at the latest, and in how many
+// seconds.
+type Drain struct {
+	Deadline time.Time `json:"deadline"`
+	Left     float64   `json:"left"`
+}
+
+// Backends answers GET /v1/backends.
+type Backends struct {
+	Backends []Backend `json:"backends"`
+}
+
+// Backend is one backend as this node sees it.
+type Backend struct {
+	ID           string            `json:"id"`
+	Pool         string            `json:"pool"`
+	URL          string            `json:"url"`
+	State        backend.State     `json:"state"`
+	Slow         bool              `json:"slow"`
+	Reason       string            `json:"reason"` // why it is in this state
+	Since        time.Time         `json:"since"`
+	Weight       int               `json:"weight"`
+	Cap          int               `json:"cap"` // 0: none
+	CapSource    backend.CapSource `json:"cap_source"`
+	InFlight     InFlight          `json:"in_flight"`
+	Speed        float64           `json:"speed"`     // units per second of one stream alone; 0: not known yet
+	StepTime     float64           `json:"step_time"` // predicted, in seconds; 0: not known yet
+	EjectedUntil *time.Time        `json:"ejected_until"`
+	Drain        *Drain            `json:"drain"`
+	Sessions     int               `json:"sessions"`
+}
+
+// InFlight counts streams at a backend: of this node, of the cluster, and of
+// those that wait for it.
+type InFlight struct {
+	Local   int64 `json:"local"`
+	Cluster int64 `json:"cluster"`
+	Waiting int64 `json:"waiting"`
+}
+
+// StreamList answers GET /v1/streams, oldest first.
+type StreamList struct {
+	Streams []Stream `json:"streams"`
+}
+
+// Stream is one stream that runs on this node.
+type Stream struct {
+	ID           string    `json:"id"`
+	Pool         string    `json:"pool"`
+	Backend      string    `json:"backend"`       // empty until one is picked
+	SessionEpoch uint64    `json:"session_epoch"` // 0: no session
+	Started      time.Time `json:"started"`
+	Phase        string    `json:"phase"`     // the step of its road that it is in
+	Client       string    `json:"client"`    // address, without the port where a trusted proxy told it
+	BytesOut     int64     `json:"bytes_out"` // of the answer, to the client
+}

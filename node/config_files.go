@@ -1,0 +1,60 @@
+package node
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+
+	"github.com/starling-lb/starling/node/admin"
+	"github.com/starling-lb/starling/node/yamlstrict"
+)
+
+const maxSecretFile = 1 << 20 // bytes of a token, certificate or key
+
+// checkFiles reads the files that a section names, so that a node does not
+// find out at start that it cannot.
+func checkFiles(c admin.Config, f fault) {
+	if c.TokenFile != "" {
+		data, ok := readSecret("token_file", c.TokenFile, f)
+		if ok && len(bytes.TrimSpace(data)) == 0 {
+			f("token_file", "%q is empty; write a token into it, one line", c.TokenFile)
+		}
+	}
+	if c.TLS.CertFile != "" && c.TLS.KeyFile != "" {
+		checkPair(c.TLS.CertFile, c.TLS.KeyFile, under("tls", f))
+	}
+}
+
+// checkPair finds what keeps a certificate and its key from being used.
+func checkPair(certFile, keyFile string, f fault) {
+	cert, certRead := readSecret("cert_file", certFile, f)
+	key, keyRead := readSecret("key_file", keyFile, f)
+	if certRead && !isCertificate(cert) {
+		f("cert_file", "%q holds no certificate; name a PEM file that begins with one", certFile)
+		return
+	}
+	if !certRead || !keyRead {
+		return
+	}
+	if _, err := tls.X509KeyPair(cert, key); err != nil {
+		f("key_file", "%q is not the key of %q (%v); name the PEM file with its private key", keyFile, certFile, err)
+	}
+}
+
+func isCertificate(data []byte) bool {
+	block, _ := pem.Decode(data)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return false
+	}
+	_, err := x509.ParseCertificate(block.Bytes)
+	return err == nil
+}
+
+func readSecret(key, path string, f fault) (data []byte, ok bool) {
+	data, err := yamlstrict.ReadSmall(path, maxSecretFile)
+	if err != nil {
+		f(key, "%v; name a file that this process can read", err)
+	}
+	return data, err == nil
+}

@@ -1,0 +1,81 @@
+package node
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/starling-lb/starling/proxy"
+)
+
+// Hints names what is allowed but probably not meant, as KEY: TEXT.
+func Hints(c Config) []string {
+	var out []string
+	hint := func(key, format string, args ...any) { out = append(out, key+": "+fmt.Sprintf(format, args...)) }
+	hintAdmin(c, hint)
+	hintWaits(c.Timeouts, hint)
+	for i, l := range c.Listeners {
+		hintListener(l, under(fmt.Sprintf("listeners[%d]", i), hint))
+	}
+	for _, name := range poolNames(c) {
+		hintPool(c, name, under("pools."+name, hint))
+	}
+	return out
+}
+
+func hintAdmin(c Config, hint fault) {
+	host, _, err := net.SplitHostPort(c.Admin.Address)
+	ip, _ := netip.ParseAddr(host)
+	if err != nil || host == "localhost" || ip.IsLoopback() {
+		return
+	}
+	if c.Admin.TLS.CertFile == "" {
+		hint("admin.tls", "is not set, so the token crosses the network in clear; name a certificate")
+	}
+	if !c.Admin.MetricsToken {
+		hint("admin.metrics_token", "is false, so anyone who reaches %s reads /metrics", c.Admin.Address)
+	}
+}
+
+func hintWaits(t proxy.ClientTimeouts, hint fault) {
+	unbounded := func(key string, d time.Duration, who string) {
+		if d == 0 {
+			hint("timeouts."+key, "has no limit, so %s holds its connection for ever", who)
+		}
+	}
+	unbounded("request_header", t.RequestHeader, "a client that never ends its request")
+	unbounded("keepalive_idle", t.KeepaliveIdle, "a client that asks nothing more")
+	unbounded("write_idle", t.WriteIdle, "a client that reads nothing")
+}
+
+func hintListener(l proxy.ListenerConfig, hint fault) {
+	for i, s := range l.TrustedProxies {
+		if p, err := netip.ParsePrefix(s); err == nil && p.Bits() == 0 {
+			hint(fmt.Sprintf("trusted_proxies[%d]", i), "believes any client's word on where it comes from; name your proxies' networks")
+		}
+	}
+	for i, r := range l.Routes {
+		if all := r.Host == "" && r.PathPrefix == "/" && r.Method == "" && len(r.Headers) == 0; all && i+1 < len(l.Routes) {
+			hint(fmt.Sprintf("routes[%d]", i), "matches every request, so no route below it is ever used; put it last")
+			return
+		}
+	}
+}
+
+func hintPool(c Config, name string, hint fault) {
+	p := c.Pools[name]
+	used := slices.ContainsFunc(c.Listeners, func(l proxy.ListenerConfig) bool {
+		return slices.ContainsFunc(l.Routes, func(r proxy.RouteConfig) bool { return r.Pool == name })
+	})
+	if !used {
+		hint("backends", "serve nobody: no route names the pool")
+	}
+	if total, drain := p.Timeouts.StreamTotal, c.Node.DrainTimeout; total > 0 && drain > 0 && drain < 2*total {
+		hint("timeouts.stream_total", "%v is more than half of node.drain_timeout (%v), so a drain may cut streams; let a drain last twice the longest stream", total, drain)
+	}
+	if p.Timeouts.StreamIdle == 0 && p.Timeouts.StreamTotal == 0 {
+		hint("timeouts.stream_idle", "has no limit, nor has stream_total, so a backend that hangs holds its streams for ever")
+	}
+}

@@ -1,0 +1,51 @@
+package node
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-lb/starling/proxy"
+)
+
+func TestHints(t *testing.T) {
+	for _, tt := range []struct {
+		want   string // how the only hint begins; "" for none
+		change func(*Config)
+	}{
+		{"", func(*Config) {}},
+		{"pools.llm.timeouts.stream_total: 2m0s is more than half", func(c *Config) { setWaits(c, 0, 2*time.Minute) }},
+		{"", func(c *Config) { setWaits(c, time.Minute, time.Minute) }},
+		{"", func(c *Config) { c.Node.DrainTimeout = 0; setWaits(c, 0, time.Hour) }},
+		{"pools.llm.timeouts.stream_idle: has no limit", func(c *Config) { setWaits(c, 0, 0) }},
+		{"pools.more.backends: serve nobody", func(c *Config) { c.Pools["more"] = c.Pools["llm"] }},
+		{"timeouts.request_header: has no limit", func(c *Config) { c.Timeouts.RequestHeader = 0 }},
+		{"timeouts.keepalive_idle: has no limit", func(c *Config) { c.Timeouts.KeepaliveIdle = 0 }},
+		{"timeouts.write_idle: has no limit", func(c *Config) { c.Timeouts.WriteIdle = 0 }},
+		{"listeners[0].trusted_proxies[1]: believes any", func(c *Config) { c.Listeners[0].TrustedProxies = []string{"10.0.0.0/8", "::/0"} }},
+		{"listeners[0].routes[0]: matches every request", func(c *Config) {
+			c.Listeners[0].Routes = append(c.Listeners[0].Routes, proxy.RouteConfig{PathPrefix: "/v1", Pool: "llm"})
+		}},
+		{"", func(c *Config) {
+			c.Listeners[0].Routes = append([]proxy.RouteConfig{{PathPrefix: "/v1", Pool: "llm"}}, c.Listeners[0].Routes...)
+		}},
+		{"admin.tls: is not set", func(c *Config) { c.Admin.Address, c.Admin.MetricsToken = "10.0.0.1:9901", true }},
+		{"admin.metrics_token: is false", func(c *Config) { c.Admin.Address, c.Admin.TLS.CertFile = ":9901", "lb.crt" }},
+		{"", func(c *Config) { c.Admin.Address = "localhost:9901" }},
+	} {
+		c := full()
+		tt.change(&c)
+		switch got := Hints(c); {
+		case tt.want == "" && len(got) > 0:
+			t.Errorf("hints %q, want none", got)
+		case tt.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], tt.want)):
+			t.Errorf("hints %q, want only %q", got, tt.want)
+		}
+	}
+}
+
+func setWaits(c *Config, idle, total time.Duration) {
+	p := c.Pools["llm"]
+	p.Timeouts.StreamIdle, p.Timeouts.StreamTotal = idle, total
+	c.Pools["llm"] = p
+}

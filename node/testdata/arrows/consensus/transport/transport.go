@@ -1,0 +1,3 @@
+package transport
+
+import "github.com/starling-lb/starling/consensus" // want arrow

@@ -1,0 +1,7 @@
+package backend
+
+import (
+	"testing/iotest" // want testing
+
+	"github.com/starling-lb/starling/node/api" // want arrow
+)

@@ -1,0 +1,68 @@
+package node
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/proxy/backend"
+)
+
+// Status answers GET /v1/status. A node without a cluster section is its only
+// member, and keeps no shards.
+func (n *Node) Status() api.Status {
+	state := backend.MemberAlive
+	drain := n.drainInfo()
+	if drain != nil {
+		state = backend.MemberDraining
+	}
+	return api.Status{
+		Node: api.Node{
+			ID: n.dir.id, Name: n.cfg.Node.Name, Version: Version().Version, State: state, Started: n.started,
+		},
+		Cluster:    api.Cluster{Members: 1, Alive: 1},
+		Streams:    api.Streams{InFlight: n.proxy.InFlight()},
+		Drain:      drain,
+		ConfigHash: n.cfg.Hash(),
+	}
+}
+
+func (n *Node) drainInfo() *api.Drain {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.drain.IsZero() {
+		return nil
+	}
+	return &api.Drain{Deadline: n.drain, Left: max(0, time.Until(n.drain).Seconds())}
+}
+
+// Backends answers GET /v1/backends. A node alone is the whole cluster.
+func (n *Node) Backends() api.Backends {
+	list := []api.Backend{}
+	for _, p := range n.proxy.Pools() {
+		for _, b := range p.Backends {
+			s := b.Standing()
+			entry := api.Backend{
+				ID: b.ID, Pool: p.Name, URL: b.URL, State: s.State, Reason: s.Reason, Since: s.Since,
+				Weight: b.Weight, CapSource: backend.CapNone,
+				InFlight: api.InFlight{Local: b.InFlight(), Cluster: b.InFlight()},
+			}
+			if s.State == backend.Ejected {
+				entry.EjectedUntil = &s.Until
+			}
+			list = append(list, entry)
+		}
+	}
+	return api.Backends{Backends: list}
+}
+
+// Streams answers GET /v1/streams.
+func (n *Node) Streams(limit int) api.StreamList {
+	list := []api.Stream{}
+	for _, s := range n.proxy.Streams(limit) {
+		list = append(list, api.Stream{
+			ID: strconv.FormatUint(s.ID, 10), Pool: s.Pool, Backend: s.Backend, Started: s.Started, Phase: string(s.Phase), Client: s.Client, BytesOut: s.BytesOut,
+		})
+	}
+	return api.StreamList{Streams: list}
+}

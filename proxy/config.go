@@ -1,0 +1,182 @@
+package proxy
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/starling-lb/starling/proxy/backend"
+)
+
+// tokenChars is what the name of a header field is made of (RFC 9110, 5.6.2).
+const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+// ListenerConfig is one address that clients connect to.
+type ListenerConfig struct {
+	Address          string        `yaml:"address"`                   // host:port; port 0 takes a free one
+	TrustedProxies   []string      `yaml:"trusted_proxies"`           // CIDRs whose X-Forwarded-* and request ids are believed
+	MaxConnections   int           `yaml:"max_connections" auto:"-1"` // auto: (descriptor limit - 1000) / 2, at most 50000; 0: no limit
+	MaxRequestHeader int64         `yaml:"max_request_header" unit:"size"`
+	ReadyPath        string        `yaml:"ready_path"` // answers readiness on this listener; empty: off
+	Routes           []RouteConfig `yaml:"routes"`     // the first match wins
+}
+
+// RouteConfig sends matching requests to a pool. Empty fields match anything.
+type RouteConfig struct {
+	Host       string            `yaml:"host"`        // without port; "*." in front matches any sub-domain
+	PathPrefix string            `yaml:"path_prefix"` // ends at a segment: /v1 matches /v1 and /v1/x, not /v1x
+	Method     string            `yaml:"method"`
+	Headers    map[string]string `yaml:"headers"` // every field must be there with this value
+	Pool       string            `yaml:"pool"`
+}
+
+// ClientTimeouts bound what a client may keep waiting. 0s: no limit.
+type ClientTimeouts struct {
+	RequestHeader time.Duration `yaml:"request_header"` // from the first byte of a request to the end of its head, in all
+	KeepaliveIdle time.Duration `yaml:"keepalive_idle"` // between two requests of a connection
+	WriteIdle     time.Duration `yaml:"write_idle"`     // without the client taking a byte
+}
+
+// PoolConfig is a set of backends for one kind of work and how streams to them
+// are carried.
+type PoolConfig struct {
+	Policy   string                `yaml:"policy" enum:"p2c"`
+	Backends []backend.Config      `yaml:"backends" scalar:"url"`
+	Backend  BackendConfig         `yaml:"backend"`
+	Outlier  backend.OutlierConfig `yaml:"outlier"`
+	Retry    RetryConfig           `yaml:"retry"`
+	Timeouts StreamTimeouts        `yaml:"timeouts"`
+	Limits   Limits                `yaml:"limits"`
+	Headers  HeaderConfig          `yaml:"headers"`
+	Queue    QueueConfig           `yaml:"queue"`
+}
+
+// BackendConfig holds what all backends of a pool share.
+type BackendConfig struct {
+	Host string `yaml:"host" enum:"preserve,backend"` // which Host header a backend sees: the client's, or its own
+}
+
+// RetryConfig bounds how often one request is tried elsewhere. Only what no
+// backend can have begun is tried again.
+type RetryConfig struct {
+	MaxAttempts int `yaml:"max_attempts"` // counts the first
+}
+
+// StreamTimeouts bound a stream. 0s: no limit.
+type StreamTimeouts struct {
+	Connect          time.Duration `yaml:"connect"`
+	ResponseHeader   time.Duration `yaml:"response_header"`   // from the request's last byte to the end of the response head
+	StreamIdle       time.Duration `yaml:"stream_idle"`       // without a byte from the backend
+	StreamTotal      time.Duration `yaml:"stream_total"`      // a whole stream
+	RequestBodyIdle  time.Duration `yaml:"request_body_idle"` // without a byte of the request's body
+	BackendKeepalive time.Duration `yaml:"backend_keepalive"` // an unused connection to a backend
+	TunnelIdle       time.Duration `yaml:"tunnel_idle"`       // after a change of protocol, without a byte either way
+}
+
+// Limits bound what one exchange may carry. 0: no limit.
+type Limits struct {
+	MaxRequestBody    int64 `yaml:"max_request_body" unit:"size"`
+	MaxResponseHeader int64 `yaml:"max_response_header" unit:"size"`
+}
+
+// HeaderConfig says which fields starling adds.
+type HeaderConfig struct {
+	RequestID     string `yaml:"request_id"`     // name of the request id field; empty: none
+	ExposeBackend bool   `yaml:"expose_backend"` // X-Starling-Backend on answers
+}
+
+// QueueConfig says when a client that was turned away may come back.
+type QueueConfig struct {
+	RetryAfter time.Duration `yaml:"retry_after"` // jittered by half either way
+}
+
+// DefaultListener is a listener with every default but its address.
+func DefaultListener() ListenerConfig {
+	return ListenerConfig{MaxConnections: -1, MaxRequestHeader: 64 << 10}
+}
+
+// DefaultRoute matches every request.
+func DefaultRoute() RouteConfig { return RouteConfig{PathPrefix: "/"} }
+
+// DefaultClientTimeouts holds the contract's defaults.
+func DefaultClientTimeouts() ClientTimeouts {
+	return ClientTimeouts{RequestHeader: 10 * time.Second, KeepaliveIdle: 2 * time.Minute, WriteIdle: time.Minute}
+}
+
+// DefaultPool is a pool with every default and no backend.
+func DefaultPool() PoolConfig {
+	return PoolConfig{
+		Policy:  "p2c",
+		Backend: BackendConfig{Host: "preserve"},
+		Outlier: backend.DefaultOutlier(),
+		Retry:   RetryConfig{MaxAttempts: 3},
+		Timeouts: StreamTimeouts{
+			Connect: 2 * time.Second, StreamIdle: 5 * time.Minute, RequestBodyIdle: time.Minute, BackendKeepalive: 90 * time.Second, TunnelIdle: time.Hour,
+		},
+		Limits:  Limits{MaxResponseHeader: 64 << 10},
+		Headers: HeaderConfig{RequestID: "X-Request-ID"},
+		Queue:   QueueConfig{RetryAfter: 2 * time.Second},
+	}
+}
+
+// Validate reports every fault by the key it concerns. That routes name pools
+// which exist is the file's business, not the listener's.
+func (c ListenerConfig) Validate(fault func(key, format string, args ...any)) {
+	if c.Address == "" {
+		fault("address", "is missing; write host:port, for example 127.0.0.1:8080")
+	} else if _, port, err := net.SplitHostPort(c.Address); err != nil {
+		fault("address", "%q is no address to listen on (%v); write host:port, for example 127.0.0.1:8080", c.Address, err)
+	} else if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		fault("address", "%q has port %q; write a number from 0 (any free one) to 65535", c.Address, port)
+	}
+	for i, s := range c.TrustedProxies {
+		if _, err := netip.ParsePrefix(s); err != nil {
+			fault(fmt.Sprintf("trusted_proxies[%d]", i), "%q is no CIDR; write for example 10.0.0.0/8", s)
+		}
+	}
+	if c.MaxConnections < -1 {
+		fault("max_connections", "%d is negative; write auto, 0 for no limit, or a count", c.MaxConnections)
+	}
+	if c.MaxRequestHeader < 1<<10 || c.MaxRequestHeader > 1<<20 {
+		fault("max_request_header", "%d bytes is out of range; write 1KiB to 1MiB", c.MaxRequestHeader)
+	}
+	if c.ReadyPath != "" && !strings.HasPrefix(c.ReadyPath, "/") {
+		fault("ready_path", "%q does not begin with /; write for example /ready", c.ReadyPath)
+	}
+}
+
+// Validate reports every fault by the key it concerns.
+func (c RouteConfig) Validate(fault func(key, format string, args ...any)) {
+	if !strings.HasPrefix(c.PathPrefix, "/") {
+		fault("path_prefix", "%q does not begin with /; write for example /v1", c.PathPrefix)
+	}
+	if strings.Contains(strings.TrimPrefix(c.Host, "*."), "*") {
+		fault("host", "%q has a wildcard inside; only *. in front is one, for example *.example.com", c.Host)
+	}
+	if strings.Contains(c.Host, ":") && !strings.HasPrefix(c.Host, "[") {
+		fault("host", "%q carries a port; write the host alone", c.Host)
+	}
+	if c.Method != strings.ToUpper(c.Method) {
+		fault("method", "%q: methods are case-sensitive; write %s", c.Method, strings.ToUpper(c.Method))
+	}
+	if c.Pool == "" {
+		fault("pool", "is missing; write the name of a pool")
+	}
+}
+
+// Validate reports every fault by the key it concerns.
+func (c PoolConfig) Validate(fault func(key, format string, args ...any)) {
+	c.Outlier.Validate(func(key, format string, args ...any) { fault("outlier."+key, format, args...) })
+	if c.Retry.MaxAttempts < 1 || c.Retry.MaxAttempts > 20 {
+		fault("retry.max_attempts", "%d is out of range; write 1 (no retry) to 20", c.Retry.MaxAttempts)
+	}
+	if c.Limits.MaxResponseHeader < 1<<10 || c.Limits.MaxResponseHeader > 1<<20 {
+		fault("limits.max_response_header", "%d bytes is out of range; write 1KiB to 1MiB", c.Limits.MaxResponseHeader)
+	}
+	if strings.Trim(c.Headers.RequestID, tokenChars) != "" {
+		fault("headers.request_id", "%q is no field name; write for example X-Request-ID", c.Headers.RequestID)
+	}
+}

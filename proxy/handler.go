@@ -1,0 +1,203 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/starling-lb/starling/proxy/backend"
+	"github.com/starling-lb/starling/proxy/wire"
+)
+
+// client is one client connection and the stream it carries, one at a time.
+// What is not a Stream's belongs to the goroutine that serves it.
+type client struct {
+	server   *Server
+	listener *listener
+	conn     *wire.Conn
+	addr     string // without port
+	trusted  bool
+	tooMany  bool // over the listener's limit: told so and closed
+
+	req    wire.Request
+	resp   wire.Response
+	stream Stream
+	up     wire.Relay // the request's body
+	down   wire.Relay // the answer's
+	out    []byte     // the request as sent on, then the head of the answer
+	body   int        // where the request's body begins in out
+	id     []byte     // the request's id
+	close  bool       // the connection ends after this exchange
+}
+
+func newClient(s *Server, l *listener, nc net.Conn) *client {
+	c := &client{server: s, listener: l}
+	c.conn = wire.NewConn(nc, &s.stock, s.watcher, c)
+	c.stream.client = c
+	if ap, err := netip.ParseAddrPort(nc.RemoteAddr().String()); err == nil {
+		c.addr = ap.Addr().Unmap().String()
+		c.trusted = l.trusts(ap.Addr().Unmap())
+	} else {
+		c.addr = "unknown"
+	}
+	return c
+}
+
+// Left hears from the watcher that the client closed its sending side.
+func (c *client) Left() { c.stream.giveUp(backend.ClientLeft, "") }
+
+// hangUp ends a connection that waits for a request.
+func (c *client) hangUp() {
+	if c.conn.Idle() {
+		c.conn.Interrupt()
+	}
+}
+
+// serve carries one exchange after the other.
+func (c *client) serve() {
+	for c.exchange() {
+	}
+	c.conn.Close()
+}
+
+// exchange takes one request from its head to the last byte of its answer, and
+// tells whether the connection can carry another.
+func (c *client) exchange() (again bool) {
+	err := c.readHead()
+	if nobody(err) {
+		return false
+	}
+	if err == nil && c.ready() {
+		return !c.close
+	}
+	c.stream.begin()
+	c.identify()
+	if err == nil {
+		err = c.carry()
+	} else {
+		err = headFailure(err)
+	}
+	failed := c.stream.settle(err)
+	if failed == nil {
+		return c.keepsOpen()
+	}
+	return c.refuse(failed) // the only place that knows statuses
+}
+
+func (c *client) readHead() error {
+	t := c.server.cfg.Timeouts
+	err := c.conn.ReadRequest(&c.req, wire.HeadLimits{Idle: t.KeepaliveIdle, Total: t.RequestHeader, Bytes: int(c.listener.cfg.MaxRequestHeader)})
+	c.close = err != nil || c.req.Close
+	c.up = wire.Relay{Length: c.req.Length}
+	return err
+}
+
+// nobody tells whether there is no request, and so nobody to answer.
+func nobody(err error) bool {
+	var network net.Error
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, wire.ErrIdle) ||
+		errors.Is(err, wire.ErrInterrupted) || errors.As(err, &network)
+}
+
+// carry is the road of a request.
+func (c *client) carry() error {
+	p, err := c.admit()
+	if err != nil {
+		return err
+	}
+	if err := c.prepare(p); err != nil {
+		return err
+	}
+	if err := c.stream.open(); err != nil { // up to the head of the answer
+		return err
+	}
+	return c.stream.relay() // from here nothing can be tried again
+}
+
+// admit finds the pool, or says why the request is not taken in.
+func (c *client) admit() (*pool, error) {
+	switch {
+	case c.tooMany:
+		c.close = true
+		return nil, &failure{code: backend.TooManyConnections, reason: backend.Shed, message: "the listener has as many connections as it may"}
+	case c.server.Draining():
+		c.close = true
+		return nil, &failure{code: backend.CodeDraining, reason: backend.Shed, message: "this node is draining; try another"}
+	}
+	p := c.listener.route(&c.req)
+	if p == nil {
+		return nil, &failure{code: backend.NoRoute, reason: backend.Refused, message: "no route matches this host, path and method"}
+	}
+	if limit := p.cfg.Limits.MaxRequestBody; limit > 0 && c.req.Length > limit {
+		c.stream.enter(p)
+		return nil, tooLarge(limit)
+	}
+	return p, nil
+}
+
+// prepare writes down what is sent to a backend first: the head, and what of
+// the body has come with it.
+func (c *client) prepare(p *pool) error {
+	c.stream.enter(p)
+	c.adopt(p.cfg.Headers.RequestID)
+	t := p.cfg.Timeouts
+	c.up = wire.Relay{
+		From: &c.conn.End, Length: c.req.Length, Limit: p.cfg.Limits.MaxRequestBody,
+		ReadIdle: t.RequestBodyIdle, WriteIdle: t.StreamIdle, Sent: &c.stream.in, Read: &c.stream.read,
+	}
+	c.out = c.appendHead(c.out[:0], p, "")
+	c.body = len(c.out)
+	var err error
+	if c.out, err = c.up.Take(c.out); err != nil {
+		return bodyFailure(err, p)
+	}
+	return nil
+}
+
+func (c *client) appendHead(dst []byte, p *pool, hostname string) []byte {
+	return c.req.AppendForward(dst, wire.Forwarding{
+		Client: c.addr, Trusted: c.trusted, Host: hostname, IDName: p.cfg.Headers.RequestID, RequestID: c.id,
+	})
+}
+
+// ready answers the listener's ready_path.
+func (c *client) ready() bool {
+	if path := c.listener.cfg.ReadyPath; path == "" || string(c.req.Target) != path {
+		return false
+	}
+	c.close = c.close || c.req.Length != 0
+	status, text := "200 OK", "ready\n"
+	if err := c.server.opt.Ready(); err != nil {
+		status, text = "503 Service Unavailable", err.Error()+"\n"
+	}
+	if c.conn.Write(c.answer(status, "text/plain; charset=utf-8", "", text), c.server.cfg.Timeouts.WriteIdle) != nil {
+		c.close = true
+	}
+	return true
+}
+
+// keepsOpen tells whether another request may follow a whole answer; where not,
+// the connection is ended so that the answer is not lost.
+func (c *client) keepsOpen() bool {
+	if !c.close {
+		return true
+	}
+	if !c.bodyRead() || len(c.conn.Buffered()) > 0 {
+		c.linger()
+	}
+	return false
+}
+
+// bodyRead tells whether nothing of the request is left on the connection.
+func (c *client) bodyRead() bool { return c.req.Length == 0 || c.stream.read.Load() }
+
+// linger ends a connection whose client may still be sending.
+func (c *client) linger() { c.conn.Linger(2*time.Second, 16<<20) }
+
+// dialContext is the context of a connect: it ends when the stream is given up.
+func (c *client) dialContext() (context.Context, context.CancelFunc) {
+	return context.WithCancel(c.server.ctx)
+}

@@ -1,0 +1,158 @@
+package proxy
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/starling-lb/starling/proxy/backend"
+)
+
+// metrics is what the data plane counts. Gauges are read from the live counts
+// when they are scraped, so they cannot drift from them.
+type metrics struct {
+	server *Server
+
+	streams      *prometheus.CounterVec
+	durations    *prometheus.HistogramVec
+	firstBytes   *prometheus.HistogramVec
+	added        prometheus.Histogram
+	ejections    *prometheus.CounterVec
+	retries      *prometheus.CounterVec
+	sheds        *prometheus.CounterVec
+	timeouts     *prometheus.CounterVec
+	acceptErrors prometheus.Counter
+
+	inFlight, state, links, connections *prometheus.Desc
+}
+
+// backendMetrics are one backend's, looked up once.
+type backendMetrics struct {
+	ends       map[backend.Reason]prometheus.Counter
+	durations  prometheus.Observer
+	firstBytes prometheus.Observer
+	ejections  prometheus.Counter
+}
+
+// poolMetrics are one pool's.
+type poolMetrics struct {
+	retries prometheus.Counter
+}
+
+func newMetrics(s *Server) *metrics {
+	long := []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
+	short := []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .1, 1, 10, 60, 600}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "starling", Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "starling", Name: name, Help: help, Buckets: buckets}, []string{"pool", "backend"})
+	}
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("starling_"+name, help, labels, nil)
+	}
+	return &metrics{
+		server:     s,
+		streams:    counter("streams_total", "Streams that ended, by why; backend is empty where none was chosen.", "pool", "backend", "reason"),
+		durations:  histogram("stream_duration_seconds", "From a request's head to the last byte of its answer.", long),
+		firstBytes: histogram("time_to_first_byte_seconds", "From a request's head to the head of its answer.", long),
+		added: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "starling", Name: "added_latency_seconds", Buckets: short,
+			Help: "What starling itself adds before a request is sent on: from the head read to the head written, connecting left out.",
+		}),
+		ejections: counter("ejections_total", "Times a backend was ejected.", "pool", "backend"),
+		retries:   counter("retries_total", "Requests tried again, here or elsewhere.", "pool"),
+		sheds:     counter("shed_total", "Requests turned away at once.", "pool", "code"),
+		timeouts:  counter("timeouts_total", "Time-outs that ended something.", "kind"),
+		acceptErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "starling", Name: "accept_errors_total", Help: "Connections that could not be accepted, for want of descriptors above all.",
+		}),
+		inFlight:    desc("streams_in_flight", "Streams of this node at a backend now.", "pool", "backend"),
+		state:       desc("backend_state", "1 for the state a backend is in.", "pool", "backend", "state"),
+		links:       desc("pool_connections", "Connections to a backend.", "pool", "backend", "state"),
+		connections: desc("client_connections", "Open connections of clients.", "listener"),
+	}
+}
+
+func (m *metrics) register(r prometheus.Registerer) error {
+	for _, c := range []prometheus.Collector{
+		m.streams, m.durations, m.firstBytes, m.added, m.ejections, m.retries, m.sheds, m.timeouts, m.acceptErrors, m,
+	} {
+		if err := r.Register(c); err != nil {
+			return err
+		}
+	}
+	for _, kind := range []string{"connect", "response_header", "stream_idle", "stream_total", "tunnel_idle", "request_body", "request_header", "write_idle"} {
+		m.timeouts.WithLabelValues(kind)
+	}
+	return nil
+}
+
+func (m *metrics) backend(pool, id string) *backendMetrics {
+	b := &backendMetrics{
+		ends:       map[backend.Reason]prometheus.Counter{},
+		durations:  m.durations.WithLabelValues(pool, id),
+		firstBytes: m.firstBytes.WithLabelValues(pool, id),
+		ejections:  m.ejections.WithLabelValues(pool, id),
+	}
+	for _, r := range backend.Reasons() {
+		b.ends[r] = m.streams.WithLabelValues(pool, id, string(r))
+	}
+	return b
+}
+
+func (m *metrics) pool(name string) *poolMetrics {
+	return &poolMetrics{retries: m.retries.WithLabelValues(name)}
+}
+
+func (m *metrics) timeout(kind string) { m.timeouts.WithLabelValues(kind).Inc() }
+
+func (m *metrics) shed(pool string, code backend.Code) {
+	m.sheds.WithLabelValues(pool, string(code)).Inc()
+}
+
+// settled counts a stream at its end; b is nil where it had no backend.
+func (m *metrics) settled(s *Stream, b *backend.Backend, why backend.Reason) {
+	if b == nil {
+		m.streams.WithLabelValues(s.poolName, "", string(why)).Inc()
+		return
+	}
+	bm := s.pool.of(b).metrics
+	bm.ends[why].Inc()
+	bm.durations.Observe(time.Since(s.started).Seconds())
+	if !s.headAt.IsZero() {
+		bm.firstBytes.Observe(s.headAt.Sub(s.started).Seconds())
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.inFlight, m.state, m.links, m.connections} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	for _, p := range m.server.pools {
+		for _, b := range p.Backends {
+			gauge(m.inFlight, float64(b.InFlight()), p.Name, b.ID)
+			gauge(m.links, float64(p.of(b).idle.Len()), p.Name, b.ID, "idle")
+			gauge(m.links, float64(p.of(b).used.Load()), p.Name, b.ID, "used")
+			now := b.Standing().State
+			for _, s := range backend.States() {
+				v := 0.0
+				if s == now {
+					v = 1
+				}
+				gauge(m.state, v, p.Name, b.ID, string(s))
+			}
+		}
+	}
+	for _, l := range m.server.routers {
+		gauge(m.connections, float64(l.open.Load()), l.address())
+	}
+}

@@ -1,0 +1,195 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/starling-lb/starling/proxy/backend"
+	"github.com/starling-lb/starling/proxy/wire"
+)
+
+// open brings the exchange up to the head of a final answer. It tries another
+// backend only where the failed one cannot have begun to work.
+func (s *Stream) open() error {
+	for attempt := 1; ; attempt++ {
+		err := s.attempt()
+		var f *failure
+		if err == nil || !errors.As(err, &f) || !f.elsewhere || attempt >= s.pool.cfg.Retry.MaxAttempts {
+			return err
+		}
+		s.tried = append(s.tried, s.lease.Backend())
+		s.lease.Release()
+		s.pool.shedding.retries.Inc()
+	}
+}
+
+// attempt picks a backend and opens the exchange with it.
+func (s *Stream) attempt() error {
+	var err error
+	if s.lease, err = s.pool.Pick(time.Now(), s.tried); err != nil && len(s.tried) > 0 {
+		s.lease, err = s.pool.Pick(time.Now(), nil) // no other is left: the same may have come back
+	}
+	if err != nil {
+		return &failure{code: backend.NoBackend, reason: backend.Shed, message: fmt.Sprintf("pool %s has no usable backend", s.pool.Name)}
+	}
+	b := s.lease.Backend()
+	if err = s.ask(b, false); err != nil && s.stale(err) {
+		s.pool.shedding.retries.Inc()
+		err = s.ask(b, true)
+	}
+	var f *failure
+	switch {
+	case err == nil:
+		s.headAt = time.Now()
+		s.pool.Succeeded(b)
+	case errors.As(err, &f) && f.blame:
+		s.pool.Failed(b, f.message)
+	}
+	return err
+}
+
+// stale tells whether an exchange failed because the kept connection had been
+// closed, and may be repeated on a new one.
+func (s *Stream) stale(err error) bool {
+	var f *failure
+	return errors.As(err, &f) && f.stale && !s.begun
+}
+
+// ask sends the request to b and waits for the head of the answer. The link is
+// held on success, and closed otherwise.
+func (s *Stream) ask(b *backend.Backend, fresh bool) error {
+	l, err := s.connect(b, fresh)
+	if err != nil {
+		return err
+	}
+	err = s.hold(l, Waiting)
+	if err == nil {
+		err = s.send(l, b)
+	}
+	if err == nil {
+		err = s.awaitAnswer(l)
+	}
+	if err != nil {
+		s.endUpload()
+		if s.letGo() != nil {
+			s.pool.drop(b, l)
+		}
+	}
+	return err
+}
+
+// connect takes a kept link, or opens one; fresh wants a new one.
+func (s *Stream) connect(b *backend.Backend, fresh bool) (*wire.Link, error) {
+	if !fresh {
+		if l := s.pool.kept(b); l != nil {
+			s.mu.Lock()
+			s.target = b.ID
+			s.mu.Unlock()
+			return l, nil
+		}
+	}
+	ctx, cancel := s.client.dialContext()
+	defer cancel()
+	s.mu.Lock()
+	s.phase, s.cancel, s.target = Connecting, cancel, b.ID
+	err := s.cutError()
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	s.client.conn.Watch(!s.client.up.Ended())
+	from := time.Now()
+	l, err := s.pool.dial(ctx, s.client.server, b)
+	s.connecting += time.Since(from)
+	s.client.conn.Unwatch()
+	if err == nil {
+		return l, nil
+	}
+	s.mu.Lock()
+	cut := s.cutError()
+	s.mu.Unlock()
+	switch {
+	case cut != nil:
+		return nil, cut
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, &failure{code: backend.CodeTimeout, reason: backend.BackendTimeout, message: "connecting took too long", timeout: "connect", elsewhere: true, blame: true, err: err}
+	}
+	return nil, &failure{code: backend.CodeRefused, reason: backend.BackendRefused, message: "no connection could be made", elsewhere: true, blame: true, err: err}
+}
+
+// send writes the head and what of the body is at hand, and has the rest
+// follow.
+func (s *Stream) send(l *wire.Link, b *backend.Backend) error {
+	c := s.client
+	if s.pool.cfg.Backend.Host == "backend" {
+		body := slices.Clone(c.out[c.body:])
+		c.out = c.appendHead(c.out[:0], s.pool, b.Addr.Host)
+		c.body = len(c.out)
+		c.out = append(c.out, body...)
+	}
+	s.client.conn.Watch(!c.up.Ended())
+	err := l.Write(c.out, s.pool.cfg.Timeouts.StreamIdle)
+	if err != nil {
+		if !l.Reused && !errors.Is(err, wire.ErrIdle) && !errors.Is(err, wire.ErrInterrupted) {
+			s.upErr = err
+			return nil // an answer may have been sent before the backend closed; the read will tell
+		}
+		return s.failed(l, err)
+	}
+	c.server.metrics.added.Observe((time.Since(s.started) - s.connecting).Seconds())
+	if !c.up.Ended() {
+		s.upload(l)
+	}
+	return nil
+}
+
+// awaitAnswer reads heads until the final one; interim ones are passed on.
+func (s *Stream) awaitAnswer(l *wire.Link) error {
+	c := s.client
+	for interim := 0; ; interim++ {
+		t, limits := s.pool.cfg.Timeouts, s.pool.cfg.Limits
+		err := l.ReadResponse(&c.resp, c.req.IsHead(), t.ResponseHeader, int(limits.MaxResponseHeader))
+		switch {
+		case err != nil:
+			return s.failed(l, err)
+		case c.resp.Status == 101 && (c.req.Upgrade == nil || !c.up.Ended()):
+			return badResponse(errors.New("101 without a request to change protocols"))
+		case !c.resp.Interim():
+			return nil
+		case interim == wire.MaxInterim:
+			return badResponse(errors.New("too many interim answers"))
+		case c.req.HTTP10, c.resp.Status == 100 && !c.req.Expect:
+			continue // HTTP/1.0 knows none, and who did not ask for a 100 need not see it
+		}
+		if err := c.conn.Write(c.resp.AppendAnswer(nil, wire.Answering{}), c.server.cfg.Timeouts.WriteIdle); err != nil {
+			return sinkFailure(err)
+		}
+	}
+}
+
+// failed says what an error before the head of the answer means.
+func (s *Stream) failed(l *wire.Link, err error) error {
+	s.mu.Lock()
+	cut := s.cutError()
+	s.mu.Unlock()
+	stale, begun := l.Stale(err)
+	switch {
+	case cut != nil:
+		return cut
+	case errors.Is(err, wire.ErrHeadTimeout):
+		return &failure{code: backend.CodeTimeout, reason: backend.BackendTimeout, message: "no answer in time", timeout: "response_header", blame: true, err: err}
+	case errors.Is(err, wire.ErrIdle):
+		return &failure{code: backend.CodeTimeout, reason: backend.BackendTimeout, message: "the backend took no byte of the request in time", timeout: "stream_idle", blame: true, err: err}
+	case errors.Is(err, wire.ErrTooLarge), errors.Is(err, wire.ErrMalformed), errors.Is(err, wire.ErrFraming),
+		errors.Is(err, wire.ErrCoding), errors.Is(err, wire.ErrVersion):
+		return badResponse(err)
+	}
+	return &failure{
+		code: backend.CodeBroke, reason: backend.BackendBroke, message: "the backend ended the connection before its answer", err: err,
+		stale: stale && (!begun || s.client.req.Idempotent()), blame: !stale,
+	}
+}

@@ -1,0 +1,135 @@
+package proxy
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+
+	"github.com/starling-lb/starling/proxy/wire"
+)
+
+// listener is one address and the routes behind it.
+type listener struct {
+	cfg     ListenerConfig
+	socket  net.Listener
+	limit   int64 // connections at most; 0: no limit
+	open    atomic.Int64
+	trusted []netip.Prefix
+	routes  []route
+}
+
+type route struct {
+	host     string // lower case
+	wildcard bool   // host is a suffix that begins with a dot
+	prefix   string // without its last slash; empty matches all
+	method   string
+	headers  map[string]string // names in lower case
+	pool     *pool
+}
+
+func newListener(cfg ListenerConfig, pools map[string]*pool) (*listener, error) {
+	l := &listener{cfg: cfg, limit: int64(cfg.MaxConnections)}
+	if cfg.MaxConnections < 0 {
+		l.limit = min(max(wire.DescriptorLimit()-1000, 1000)/2, 50000)
+	}
+	for _, s := range cfg.TrustedProxies {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return nil, fmt.Errorf("trusted_proxies of listener %s: %w", cfg.Address, err)
+		}
+		l.trusted = append(l.trusted, p)
+	}
+	configs := cfg.Routes
+	if len(configs) == 0 && len(pools) == 1 {
+		for name := range pools {
+			configs = []RouteConfig{{PathPrefix: "/", Pool: name}}
+		}
+	}
+	for _, c := range configs {
+		p, ok := pools[c.Pool]
+		if !ok {
+			return nil, fmt.Errorf("route of listener %s: no pool %q", cfg.Address, c.Pool)
+		}
+		l.routes = append(l.routes, newRoute(c, p))
+	}
+	return l, nil
+}
+
+func newRoute(c RouteConfig, p *pool) route {
+	r := route{host: strings.ToLower(c.Host), prefix: strings.TrimSuffix(c.PathPrefix, "/"), method: c.Method, headers: map[string]string{}, pool: p}
+	if rest, ok := strings.CutPrefix(r.host, "*"); ok {
+		r.host, r.wildcard = rest, true
+	}
+	for name, value := range c.Headers {
+		r.headers[strings.ToLower(name)] = value
+	}
+	return r
+}
+
+// trusts tells whether the client is a proxy whose word is believed.
+func (l *listener) trusts(addr netip.Addr) bool {
+	for _, p := range l.trusted {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// route finds the pool of a request; nil where no route matches.
+func (l *listener) route(q *wire.Request) *pool {
+	for i := range l.routes {
+		if l.routes[i].matches(q) {
+			return l.routes[i].pool
+		}
+	}
+	return nil
+}
+
+func (r *route) matches(q *wire.Request) bool {
+	if r.method != "" && r.method != string(q.Method) {
+		return false
+	}
+	if r.host != "" && !r.matchesHost(q.Host) {
+		return false
+	}
+	if r.prefix != "" {
+		path := q.Path()
+		if len(path) < len(r.prefix) || string(path[:len(r.prefix)]) != r.prefix || len(path) > len(r.prefix) && path[len(r.prefix)] != '/' {
+			return false
+		}
+	}
+	for name, value := range r.headers {
+		if !q.HasFieldValue(name, value) {
+			return false
+		}
+	}
+	return true
+}
+
+// matchesHost compares without the port and the root's dot.
+func (r *route) matchesHost(authority []byte) bool {
+	h := string(authority)
+	if i := strings.LastIndexByte(h, ':'); i >= 0 && !strings.HasSuffix(h, "]") {
+		h = h[:i]
+	}
+	h = strings.TrimSuffix(strings.ToLower(h), ".")
+	if r.wildcard {
+		return len(h) > len(r.host) && strings.HasSuffix(h, r.host)
+	}
+	return h == r.host
+}
+
+func validFieldName(s string) bool { return wire.ValidFieldName(s) }
+
+func index(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i) }
+
+// address is where the listener listens, the port resolved once it does.
+func (l *listener) address() string {
+	if l.socket != nil {
+		return l.socket.Addr().String()
+	}
+	return l.cfg.Address
+}

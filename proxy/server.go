@@ -1,0 +1,268 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/starling-lb/starling/proxy/backend"
+	"github.com/starling-lb/starling/proxy/wire"
+)
+
+// Dialer opens a connection to a backend.
+type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// Listener opens a listening socket.
+type Listener func(ctx context.Context, network, addr string) (net.Listener, error)
+
+// Config is what the data plane is built from; it is valid.
+type Config struct {
+	Listeners []ListenerConfig
+	Timeouts  ClientTimeouts
+	Pools     map[string]PoolConfig
+}
+
+// Options are the server's seams to the rest.
+type Options struct {
+	Logger   *slog.Logger
+	Registry prometheus.Registerer
+	Dial     Dialer
+	Listen   Listener
+	Ready    func() error // for ready_path: nil when the node may get traffic
+}
+
+// Server is the data plane of one node.
+type Server struct {
+	cfg     Config
+	opt     Options
+	log     *slog.Logger
+	metrics *metrics
+	stock   wire.Buffers
+	watcher *wire.Watcher
+	pools   map[string]*pool
+	routers []*listener
+
+	draining atomic.Bool
+	nextID   atomic.Uint64
+	running  atomic.Int64 // streams begun and not settled
+	finished atomic.Int64 // streams settled since the drain began
+	cutCount atomic.Int64 // of them, cut by its deadline
+
+	mu      sync.Mutex
+	clients map[*client]struct{}
+
+	ctx    context.Context // ends with the server
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+}
+
+// New checks the configuration against itself and builds the server.
+func New(cfg Config, opt Options) (*Server, error) {
+	s := &Server{cfg: cfg, opt: opt, log: opt.Logger, pools: map[string]*pool{}, clients: map[*client]struct{}{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.metrics = newMetrics(s)
+	for name, c := range cfg.Pools {
+		p, err := s.newPool(name, c)
+		if err != nil {
+			return nil, err
+		}
+		s.pools[name] = p
+	}
+	for _, c := range cfg.Listeners {
+		l, err := newListener(c, s.pools)
+		if err != nil {
+			return nil, err
+		}
+		s.routers = append(s.routers, l)
+	}
+	if err := s.metrics.register(opt.Registry); err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	return s, nil
+}
+
+// Start opens every listener and returns when they accept, or with all undone.
+func (s *Server) Start(ctx context.Context) error {
+	var err error
+	if s.watcher, err = wire.NewWatcher(); err != nil {
+		return err
+	}
+	for _, l := range s.routers {
+		if l.socket, err = s.opt.Listen(ctx, "tcp", l.cfg.Address); err != nil {
+			s.closeListeners()
+			s.watcher.Stop()
+			return fmt.Errorf("listener %s: %w", l.cfg.Address, err)
+		}
+	}
+	for _, l := range s.routers {
+		s.tasks.Go(func() { s.acceptLoop(l) })
+	}
+	s.tasks.Go(s.sweepLoop)
+	return nil
+}
+
+// Addrs are the listeners' addresses, ports resolved.
+func (s *Server) Addrs() []string {
+	var addrs []string
+	for _, l := range s.routers {
+		addrs = append(addrs, l.socket.Addr().String())
+	}
+	return addrs
+}
+
+// Report is how a Stop went.
+type Report struct {
+	Finished int64 // streams that ran to their end after Stop was called
+	Cut      int64 // streams that were cut when its time was over
+}
+
+// Drain refuses new streams and closes connections as they fall idle. Stop
+// waits for the rest.
+func (s *Server) Drain() {
+	if s.draining.Swap(true) {
+		return
+	}
+	s.finished.Store(0)
+	s.each(func(c *client) { c.hangUp() })
+}
+
+// Draining tells whether Drain was called.
+func (s *Server) Draining() bool { return s.draining.Load() }
+
+// Stop drains until ctx ends, then cuts what still runs. Afterwards nothing of
+// the server is left.
+func (s *Server) Stop(ctx context.Context) Report {
+	s.Drain()
+	s.awaitIdle(ctx)
+	s.closeListeners()
+	s.each(func(c *client) {
+		if c.stream.giveUp(backend.Drained, "") {
+			s.cutCount.Add(1)
+		}
+		c.conn.Interrupt()
+	})
+	s.cancel()
+	s.tasks.Wait()
+	s.watcher.Stop()
+	for _, p := range s.pools {
+		p.close()
+	}
+	cut := s.cutCount.Load()
+	return Report{Finished: s.finished.Load() - cut, Cut: cut}
+}
+
+// awaitIdle returns when no connection is left or ctx ends.
+func (s *Server) awaitIdle(ctx context.Context) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for s.running.Load() > 0 || s.connections() > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.each(func(c *client) { c.hangUp() })
+		}
+	}
+}
+
+func (s *Server) connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.clients)
+}
+
+// each calls f for every client connection, without the lock.
+func (s *Server) each(f func(*client)) {
+	s.mu.Lock()
+	clients := make([]*client, 0, len(s.clients))
+	for c := range s.clients {
+		clients = append(clients, c)
+	}
+	s.mu.Unlock()
+	for _, c := range clients {
+		f(c)
+	}
+}
+
+func (s *Server) closeListeners() {
+	for _, l := range s.routers {
+		if l.socket != nil {
+			_ = l.socket.Close()
+		}
+	}
+}
+
+// sweepLoop closes backend connections that were unused for too long.
+func (s *Server) sweepLoop() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+			for _, p := range s.pools {
+				p.sweep()
+			}
+		}
+	}
+}
+
+// acceptLoop takes in connections until the listener closes. A shortage, of
+// descriptors above all, is waited out: whoever is connected goes on.
+func (s *Server) acceptLoop(l *listener) {
+	for pause := time.Duration(0); ; {
+		nc, err := l.socket.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+			s.take(l, nc)
+			continue
+		case errors.Is(err, net.ErrClosed):
+			return
+		}
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		s.metrics.acceptErrors.Inc()
+		s.log.Warn("accept failed; trying again", "listener", l.cfg.Address, "pause", pause, "err", err)
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// take serves a connection, or refuses it where there are too many.
+func (s *Server) take(l *listener, nc net.Conn) {
+	c := newClient(s, l, nc)
+	if l.open.Add(1); l.limit > 0 && l.open.Load() > l.limit {
+		c.tooMany = true
+		if l.open.Load() > l.limit+refusals {
+			l.open.Add(-1)
+			_ = nc.Close()
+			s.metrics.shed("", backend.TooManyConnections)
+			return
+		}
+	}
+	s.mu.Lock()
+	s.clients[c] = struct{}{}
+	s.mu.Unlock()
+	s.tasks.Go(func() {
+		c.serve()
+		l.open.Add(-1)
+		s.mu.Lock()
+		delete(s.clients, c)
+		s.mu.Unlock()
+	})
+}
+
+// refusals is how many connections over the limit are told so at a time;
+// beyond, they are closed without a word.
+const refusals = 100

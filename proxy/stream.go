@@ -1,0 +1,211 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/starling-lb/starling/proxy/backend"
+	"github.com/starling-lb/starling/proxy/wire"
+)
+
+// Phase is how far a stream has come.
+type Phase string
+
+// The phases of a stream, in their order.
+const (
+	Placing    Phase = "placing"    // a backend is being chosen
+	Connecting Phase = "connecting" // to the backend
+	Waiting    Phase = "waiting"    // for the head of the answer
+	Streaming  Phase = "streaming"  // the answer
+	Tunnelling Phase = "tunnelling" // after a change of protocol
+)
+
+// Stream is one request and its answer. It is counted at a backend from the
+// pick on, and settles once.
+type Stream struct {
+	client   *client
+	pool     *pool
+	lease    backend.Lease
+	tried    []*backend.Backend
+	begun    bool          // part of the body is gone to a backend: it cannot be sent again
+	uploaded chan struct{} // closed when the goroutine that sends the body has ended; nil: none
+	upErr    error         // how it ended
+	total    *time.Timer
+	headAt   time.Time // when the answer's head came
+
+	connecting time.Duration // spent in connects
+
+	read atomic.Bool  // the whole body was read from the client
+	in   atomic.Int64 // bytes to the backend
+	out  atomic.Int64 // bytes to the client
+
+	mu       sync.Mutex // guards what follows, which others read or set
+	live     bool
+	id       uint64
+	started  time.Time
+	phase    Phase
+	target   string // backend's id
+	poolName string
+	answered bool           // the head of the answer went out: nothing can be added to it
+	cut      backend.Reason // why the stream was given up
+	cutCode  backend.Code   // what the client is still told
+	cancel   context.CancelFunc
+	link     *wire.Link
+}
+
+// begin starts the stream of a new request.
+func (s *Stream) begin() {
+	s.pool, s.tried, s.begun, s.uploaded, s.upErr = nil, s.tried[:0], false, nil, nil
+	s.headAt, s.connecting = time.Time{}, 0
+	s.read.Store(false)
+	s.in.Store(0)
+	s.out.Store(0)
+	server := s.client.server
+	server.running.Add(1)
+	s.mu.Lock()
+	s.live, s.id, s.started, s.phase = true, server.nextID.Add(1), time.Now(), Placing
+	s.target, s.poolName, s.answered, s.cut, s.cutCode, s.cancel, s.link = "", "", false, "", "", nil, nil
+	s.mu.Unlock()
+}
+
+// enter says which pool the stream belongs to, and sets its total time running.
+func (s *Stream) enter(p *pool) {
+	s.pool = p
+	s.mu.Lock()
+	s.poolName = p.Name
+	s.mu.Unlock()
+	if total := p.cfg.Timeouts.StreamTotal; total > 0 {
+		s.total = time.AfterFunc(total, func() {
+			s.giveUp(backend.Deadline, backend.CodeTimeout)
+		})
+	}
+}
+
+// giveUp ends the stream from outside: whatever it waits for ends at once. The
+// client is told code, if it can still be told; without a code its connection
+// is given up too. It tells whether the stream was running.
+func (s *Stream) giveUp(why backend.Reason, code backend.Code) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.live || s.cut != "" || s.phase == Tunnelling && why == backend.ClientLeft {
+		return false // in a tunnel, a FIN says only that one direction has ended
+	}
+	if s.answered {
+		code = ""
+	}
+	s.cut, s.cutCode = why, code
+	if s.cancel != nil {
+		s.cancel()
+	}
+	if s.link != nil {
+		s.link.Interrupt()
+	}
+	if code == "" {
+		s.client.conn.Interrupt()
+	} else {
+		s.client.conn.StopReading()
+	}
+	return true
+}
+
+// hold makes a link the stream's, so that giving up the stream reaches it. It
+// fails when the stream was given up meanwhile.
+func (s *Stream) hold(l *wire.Link, phase Phase) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.link, s.phase, s.cancel = l, phase, nil
+	return s.cutError()
+}
+
+// cutError is the failure of a stream that was given up; mu is held.
+func (s *Stream) cutError() error {
+	if s.cut == "" {
+		return nil
+	}
+	f := &failure{code: s.cutCode, reason: s.cut, message: "the stream was given up: " + string(s.cut)}
+	if s.cut == backend.Deadline {
+		f.message, f.timeout = "the stream took longer than it may", "stream_total"
+	}
+	return f
+}
+
+// letGo takes the link out of the reach of giveUp; nobody touches it after.
+func (s *Stream) letGo() *wire.Link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.link
+	s.link = nil
+	return l
+}
+
+// settle ends the stream: its count is given back, and it is counted under one
+// reason. It returns why the exchange failed, nil where it did not.
+func (s *Stream) settle(err error) *failure {
+	if s.total != nil {
+		s.total.Stop()
+		s.total = nil
+	}
+	s.endUpload()
+	s.client.conn.Unwatch()
+	b := s.lease.Backend()
+	if l := s.letGo(); l != nil {
+		s.pool.drop(b, l)
+	}
+	s.lease.Release()
+	var f *failure
+	if err != nil && !errors.As(err, &f) {
+		panic("BUG: a stream ended with " + err.Error())
+	}
+	s.mu.Lock()
+	cut, _ := s.cutError().(*failure)
+	s.live, s.link, s.cancel = false, nil, nil
+	s.mu.Unlock()
+	if f != nil && cut != nil {
+		f = cut // what made the rest fail
+	}
+	if f == nil && cut != nil {
+		s.client.close = true // the answer was whole all the same
+	}
+	reason := backend.Done
+	if f != nil {
+		reason = f.reason
+		if f.timeout != "" {
+			s.client.server.metrics.timeout(f.timeout)
+		}
+		if f.code == "" {
+			s.client.close = true
+		}
+	}
+	s.client.server.metrics.settled(s, b, reason)
+	server := s.client.server
+	server.running.Add(-1)
+	if server.Draining() {
+		server.finished.Add(1)
+	}
+	s.client.conn.ResumeReading()
+	return f
+}
+
+// StreamInfo is a running stream as others see it.
+type StreamInfo struct {
+	ID       uint64
+	Pool     string
+	Backend  string
+	Started  time.Time
+	Phase    Phase
+	Client   string
+	BytesOut int64
+}
+
+// info reads the stream from outside; ok is false where none runs.
+func (s *Stream) info() (i StreamInfo, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return StreamInfo{
+		ID: s.id, Pool: s.poolName, Backend: s.target, Started: s.started, Phase: s.phase,
+		Client: s.client.addr, BytesOut: s.out.Load(),
+	}, s.live
+}

@@ -1,0 +1,211 @@
+package wire
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// ErrInterrupted ends a read or write of an End whose stream was given up by
+// another goroutine.
+var ErrInterrupted = errors.New("interrupted")
+
+// ErrIdle ends a read or write that moved no byte for as long as it may.
+var ErrIdle = errors.New("idle for too long")
+
+// End is one end of a stream: a connection and what was read from it but not
+// yet used. Reads and writes are bounded by the time without progress, never
+// by a total.
+type End struct {
+	nc      net.Conn
+	stock   *Buffers
+	buf     []byte // nil while nothing is buffered and nobody reads
+	r, w    int    // buf[r:w] is read and not yet used
+	full    bool   // the last read filled the buffer: more was there
+	readBy  time.Time
+	writeBy time.Time
+	sent    int64 // bytes the kernel has taken
+	cut     atomic.Bool
+	stop    atomic.Bool
+}
+
+func newEnd(nc net.Conn, stock *Buffers) End { return End{nc: nc, stock: stock} }
+
+// Buffered is what was read and not yet used. It is valid until the next Fill,
+// Discard or Reserve.
+func (e *End) Buffered() []byte { return e.buf[e.r:e.w] }
+
+// Discard marks the first n buffered bytes as used.
+func (e *End) Discard(n int) {
+	e.r += n
+	if e.r == e.w {
+		e.r, e.w = 0, 0
+	}
+}
+
+// Reserve makes the buffer at least n bytes large, keeping what is in it.
+func (e *End) Reserve(n int) {
+	if len(e.buf) >= n {
+		return
+	}
+	next := e.stock.take(n)
+	e.w = copy(next, e.buf[e.r:e.w])
+	e.r = 0
+	e.release()
+	e.buf = next
+}
+
+// Rest gives the buffer back if nothing is in it.
+func (e *End) Rest() {
+	if e.r == e.w {
+		e.r, e.w = 0, 0
+		e.release()
+	}
+}
+
+func (e *End) release() {
+	if e.buf != nil {
+		e.stock.give(e.buf)
+		e.buf = nil
+	}
+}
+
+// Fill reads once, so that at least one more byte is buffered. It fails with
+// io.EOF at the end of the connection, ErrIdle after idle without a byte (0:
+// no limit), ErrInterrupted, or the network's error. The buffer must have room.
+func (e *End) Fill(idle time.Duration) error {
+	return e.fillBy(deadline(idle), idle/8)
+}
+
+// fillBy is Fill with a point in time; slack says by how much an earlier
+// deadline may stand in for it, which saves setting it for every read.
+func (e *End) fillBy(by time.Time, slack time.Duration) error {
+	if e.r > 0 && e.w == len(e.buf) {
+		e.w = copy(e.buf, e.buf[e.r:e.w])
+		e.r = 0
+	}
+	if e.buf == nil {
+		e.buf = e.stock.take(smallBuffer)
+	}
+	if e.w == len(e.buf) {
+		panic("BUG: fill of a full buffer")
+	}
+	if renew(e.readBy, by, slack) {
+		e.readBy = by
+		_ = e.nc.SetReadDeadline(by) // fails only on a closed connection, as the read will
+	}
+	if e.cut.Load() || e.stop.Load() {
+		return ErrInterrupted
+	}
+	n, err := e.nc.Read(e.buf[e.w:])
+	e.w += n
+	e.full = e.w == len(e.buf)
+	if n > 0 {
+		return nil // an error comes again with the next read
+	}
+	return e.cause(err)
+}
+
+// Full tells whether Fill has no room left.
+func (e *End) Full() bool { return e.buf != nil && e.w-e.r == len(e.buf) }
+
+// Write sends all of p; it gives up with ErrIdle when the peer takes no byte
+// for idle (0: no limit).
+func (e *End) Write(p []byte, idle time.Duration) error {
+	for len(p) > 0 {
+		by := deadline(idle)
+		if renew(e.writeBy, by, idle/8) {
+			e.writeBy = by
+			_ = e.nc.SetWriteDeadline(by)
+		}
+		if e.cut.Load() {
+			return ErrInterrupted
+		}
+		n, err := e.nc.Write(p)
+		p = p[n:]
+		e.sent += int64(n)
+		if err != nil && (n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) || e.cut.Load()) {
+			return e.cause(err)
+		}
+	}
+	return nil
+}
+
+func (e *End) cause(err error) error {
+	switch {
+	case e.cut.Load(), e.stop.Load():
+		return ErrInterrupted
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return ErrIdle
+	case err == nil:
+		return io.ErrNoProgress
+	}
+	return err
+}
+
+// Interrupt makes every read and write of this end fail from now on, also one
+// that is under way. The connection stays open until its owner closes it.
+func (e *End) Interrupt() {
+	// The owner looks at cut after it has set a deadline, and here the
+	// deadline is set after cut: whatever the order, the past one stands.
+	e.cut.Store(true)
+	_ = e.nc.SetDeadline(time.Unix(1, 0))
+}
+
+// StopReading makes the read that is under way, and those to come, fail with
+// ErrInterrupted, until the read side's owner calls ResumeReading.
+func (e *End) StopReading() {
+	e.stop.Store(true)
+	_ = e.nc.SetReadDeadline(time.Unix(1, 0))
+}
+
+// ResumeReading undoes StopReading.
+func (e *End) ResumeReading() {
+	if e.stop.Swap(false) {
+		e.readBy = time.Unix(1, 0)
+	}
+}
+
+// Close closes the connection and gives the buffer back.
+func (e *End) Close() {
+	_ = e.nc.Close()
+	e.r, e.w = 0, 0
+	e.release()
+}
+
+// Reset closes the connection so that the peer sees a reset instead of an
+// orderly end; what it has not read yet is lost.
+func (e *End) Reset() {
+	if t, ok := e.nc.(interface{ SetLinger(int) error }); ok {
+		_ = t.SetLinger(0)
+	}
+	e.Close()
+}
+
+// CloseWrite says to the peer that nothing more will come.
+func (e *End) CloseWrite() error {
+	if t, ok := e.nc.(interface{ CloseWrite() error }); ok {
+		return t.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+func deadline(idle time.Duration) time.Time {
+	if idle <= 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(idle)
+}
+
+// renew tells whether the deadline that stands (zero: none) is too far from
+// the wanted one to be left as it is.
+func renew(stands, want time.Time, slack time.Duration) bool {
+	if stands.IsZero() || want.IsZero() {
+		return !stands.Equal(want)
+	}
+	early := want.Sub(stands)
+	return early < 0 || early > slack
+}

@@ -1,0 +1,243 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+)
+
+// Errors of a head. Whoever answers decides the status by them.
+var (
+	ErrMalformed = errors.New("malformed head")
+	ErrFraming   = errors.New("ambiguous body framing")
+	ErrCoding    = errors.New("unsupported transfer coding")
+	ErrVersion   = errors.New("unsupported HTTP version")
+	ErrTooLarge  = errors.New("head too large")
+
+	ErrBodyTooLarge = errors.New("body too large")
+)
+
+// maxFields bounds the lines of a head, whatever their size.
+const maxFields = 1000
+
+// kind marks the fields that a proxy has to act on.
+type kind uint8
+
+const (
+	plain    kind = iota
+	hopByHop      // goes no further than the next hop, whoever sent it
+	host
+	connection
+	contentLength
+	transferEncoding
+	te
+	upgrade
+	expect
+	date
+	forwardedFor
+	forwardedProto
+	forwardedHost
+)
+
+// field is one line of a head, as it came.
+type field struct {
+	kind  kind
+	name  []byte
+	value []byte // without the blanks around it
+	line  []byte // name, colon, value and CRLF
+}
+
+// scanFields checks and indexes the lines after the first; raw ends with the
+// empty line. What a lenient parser would mend is refused: line ends without
+// CR, folding, blanks around names, control bytes.
+func scanFields(raw []byte, fields []field) ([]field, error) {
+	fields = fields[:0]
+	for {
+		i := bytes.IndexByte(raw, '\n')
+		if i < 1 || raw[i-1] != '\r' {
+			return fields, ErrMalformed
+		}
+		if i == 1 {
+			return fields, nil
+		}
+		line := raw[:i+1]
+		colon := bytes.IndexByte(line, ':')
+		if colon < 1 || !isToken(line[:colon]) || len(fields) == maxFields {
+			return fields, ErrMalformed
+		}
+		for _, b := range line[colon+1 : i-1] {
+			if !isValueByte(b) {
+				return fields, ErrMalformed
+			}
+		}
+		name := line[:colon]
+		fields = append(fields, field{kind: kindOf(name), name: name, value: trim(line[colon+1 : i-1]), line: line})
+		raw = raw[i+1:]
+	}
+}
+
+func kindOf(name []byte) kind {
+	switch len(name) {
+	case 2:
+		if fold(name, "te") {
+			return te
+		}
+	case 4:
+		switch lower(name[0]) {
+		case 'h':
+			if fold(name, "host") {
+				return host
+			}
+		case 'd':
+			if fold(name, "date") {
+				return date
+			}
+		}
+	case 6:
+		if fold(name, "expect") {
+			return expect
+		}
+	case 7:
+		if fold(name, "upgrade") {
+			return upgrade
+		}
+	case 10:
+		if fold(name, "connection") {
+			return connection
+		}
+		if fold(name, "keep-alive") {
+			return hopByHop
+		}
+	case 14:
+		if fold(name, "content-length") {
+			return contentLength
+		}
+	case 15:
+		if fold(name, "x-forwarded-for") {
+			return forwardedFor
+		}
+	case 16:
+		if fold(name, "x-forwarded-host") {
+			return forwardedHost
+		}
+		if fold(name, "proxy-connection") {
+			return hopByHop
+		}
+	case 17:
+		switch {
+		case fold(name, "transfer-encoding"):
+			return transferEncoding
+		case fold(name, "x-forwarded-proto"):
+			return forwardedProto
+		}
+	}
+	return plain
+}
+
+// headEnd is the length of the head at the start of p, its empty line
+// included; 0 while it is not complete. from says how much of p was searched
+// before. A line feed alone ends a line here too, so that the parser gets to
+// see and refuse it, instead of waiting for more.
+func headEnd(p []byte, from int) int {
+	for i := max(0, from-3); i < len(p); {
+		j := bytes.IndexByte(p[i:], '\n')
+		if j < 0 {
+			return 0
+		}
+		i += j + 1
+		switch rest := p[i:]; {
+		case len(rest) > 0 && rest[0] == '\n':
+			return i + 1
+		case len(rest) > 1 && rest[0] == '\r' && rest[1] == '\n':
+			return i + 2
+		}
+	}
+	return 0
+}
+
+// find returns the value of the first field of that name, which is lower case.
+func find(fields []field, name string) ([]byte, bool) {
+	for i := range fields {
+		if fold(fields[i].name, name) {
+			return fields[i].value, true
+		}
+	}
+	return nil, false
+}
+
+// framing reads Content-Length and Transfer-Encoding: length is the body's, or
+// -1 for chunked, or -2 where neither field is there.
+func framing(fields []field) (length int64, err error) {
+	length = -2
+	coded := false
+	for i := range fields {
+		f := &fields[i]
+		switch f.kind {
+		case contentLength:
+			n, ok := parseLength(f.value)
+			if !ok || length != -2 {
+				return 0, ErrFraming
+			}
+			length = n
+		case transferEncoding:
+			if coded {
+				return 0, ErrFraming
+			}
+			if !fold(f.value, "chunked") {
+				return 0, ErrCoding
+			}
+			coded = true
+		}
+	}
+	if coded && length != -2 {
+		return -1, ErrFraming
+	}
+	if coded {
+		return -1, nil
+	}
+	return length, nil
+}
+
+// parseLength reads a Content-Length: digits only, below 2^62.
+func parseLength(p []byte) (int64, bool) {
+	if len(p) == 0 || len(p) > 18 {
+		return 0, false
+	}
+	var n int64
+	for _, b := range p {
+		if b < '0' || b > '9' {
+			return 0, false
+		}
+		n = n*10 + int64(b-'0')
+	}
+	return n, true
+}
+
+// nominated tells whether a Connection field names this one, so that it goes
+// no further (RFC 9110 section 7.6.1). Framing and Host cannot be taken away
+// like that; Connection and Upgrade have rules of their own.
+func nominated(fields []field, f *field) bool {
+	switch f.kind {
+	case host, contentLength, transferEncoding, connection, upgrade:
+		return false
+	}
+	for i := range fields {
+		if fields[i].kind == connection && names(fields[i].value, f.name) {
+			return true
+		}
+	}
+	return false
+}
+
+// names is has for a name in any letter case.
+func names(list, want []byte) bool {
+	for {
+		element, rest, ok := nextElement(list)
+		if !ok {
+			return false
+		}
+		if bytes.EqualFold(element, want) {
+			return true
+		}
+		list = rest
+	}
+}

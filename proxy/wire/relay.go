@@ -1,0 +1,198 @@
+package wire
+
+import (
+	"io"
+	"sync/atomic"
+	"time"
+)
+
+// SourceError is a body that could not be read to its end.
+type SourceError struct{ Err error }
+
+// Error says that the source failed.
+func (e *SourceError) Error() string { return "read body: " + e.Err.Error() }
+
+// Unwrap is the cause.
+func (e *SourceError) Unwrap() error { return e.Err }
+
+// SinkError is a body whose receiver failed.
+type SinkError struct{ Err error }
+
+// Error says that the receiver failed.
+func (e *SinkError) Error() string { return "send body: " + e.Err.Error() }
+
+// Unwrap is the cause.
+func (e *SinkError) Unwrap() error { return e.Err }
+
+// Relay carries one body from an End to another: what came in goes out at
+// once, one write per read, and nothing is read while the receiver takes
+// nothing. The end of the body is what its framing says; Relay makes up none.
+type Relay struct {
+	From, To  *End
+	Length    int64 // bytes, Chunked or UntilClose
+	Plain     bool  // a chunked body goes out without its framing
+	Limit     int64 // bytes of body data at most; 0: no limit
+	ReadIdle  time.Duration
+	WriteIdle time.Duration
+	Sent      *atomic.Int64 // bytes sent on, for those who watch
+	Read      *atomic.Bool  // set once the whole body was read; may be nil
+
+	chunks Chunks
+	data   int64 // bytes of body data so far
+}
+
+// Run carries the body. head, which may be empty, goes out in front of it, in
+// the same write where both are small.
+func (r *Relay) Run(head []byte) error {
+	if len(head) > 0 {
+		done, err := r.first(head)
+		if done || err != nil {
+			return err
+		}
+	}
+	for !r.Ended() {
+		if len(r.From.Buffered()) == 0 {
+			if err := r.fill(); err != nil {
+				if err == io.EOF && r.Length == UntilClose {
+					return nil
+				}
+				return err
+			}
+		}
+		if err := r.pass(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Take cuts what is buffered of the body off the source and appends it to dst,
+// for a first write together with something else.
+func (r *Relay) Take(dst []byte) ([]byte, error) {
+	p := r.From.Buffered()
+	n, err := r.scan(p)
+	dst = append(dst, p[:n]...)
+	r.From.Discard(n)
+	return dst, err
+}
+
+// joined is how large a head and the bytes behind it may be to be copied into
+// one write.
+const joined = 16 << 10
+
+// first sends the head, and with it what of the body is there already.
+func (r *Relay) first(head []byte) (done bool, err error) {
+	body := r.From.Buffered()
+	if r.Ended() || len(body) == 0 || len(head)+len(body) > joined || r.Plain {
+		return r.Ended(), r.send(head)
+	}
+	n, bad := r.scan(body)
+	if err := r.send(append(head, body[:n]...)); err != nil {
+		return false, err
+	}
+	r.From.Discard(n)
+	return r.Ended(), bad
+}
+
+// Ended tells whether the whole body was read.
+func (r *Relay) Ended() bool {
+	switch r.Length {
+	case Chunked:
+		return r.chunks.Done()
+	case UntilClose:
+		return false
+	}
+	return r.data >= r.Length
+}
+
+// fill waits for more, with a buffer that fits what is to come.
+func (r *Relay) fill() error {
+	switch left := r.Length - r.data; {
+	case r.Length >= 0 && left > bodyBuffer:
+		r.From.Reserve(largeBuffer)
+	case r.Length >= 0 && left > smallBuffer, r.From.full:
+		r.From.Reserve(bodyBuffer)
+	}
+	err := r.From.Fill(r.ReadIdle)
+	if err == nil || err == io.EOF && r.Length == UntilClose {
+		return err
+	}
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return &SourceError{err}
+}
+
+// pass sends on what is buffered, up to the end of the body.
+func (r *Relay) pass() error {
+	p := r.From.Buffered()
+	if r.Plain {
+		return r.passPlain(p)
+	}
+	n, bad := r.scan(p)
+	if err := r.send(p[:n]); err != nil {
+		return err
+	}
+	r.From.Discard(n)
+	return bad
+}
+
+// scan finds how much of p belongs to the body.
+func (r *Relay) scan(p []byte) (n int, err error) {
+	defer r.note()
+	switch r.Length {
+	case Chunked:
+		for n < len(p) && !r.chunks.Done() && err == nil {
+			var data []byte
+			var used int
+			data, used, err = r.chunks.Next(p[n:])
+			n += used
+			r.data += int64(len(data))
+		}
+		if err != nil {
+			err = &SourceError{err}
+		}
+	case UntilClose:
+		n = len(p)
+		r.data += int64(n)
+	default:
+		n = int(min(int64(len(p)), r.Length-r.data))
+		r.data += int64(n)
+	}
+	if r.Limit > 0 && r.data > r.Limit {
+		return 0, &SourceError{ErrBodyTooLarge} // nothing of this piece goes out: the end may be in it
+	}
+	return n, err
+}
+
+func (r *Relay) note() {
+	if r.Read != nil && r.Ended() {
+		r.Read.Store(true)
+	}
+}
+
+func (r *Relay) passPlain(p []byte) error {
+	for len(p) > 0 && !r.chunks.Done() {
+		data, used, err := r.chunks.Next(p)
+		if err == nil && len(data) > 0 {
+			err = r.send(data)
+		} else if err != nil {
+			err = &SourceError{err}
+		}
+		if err != nil {
+			return err
+		}
+		r.data += int64(len(data))
+		r.From.Discard(used)
+		p = p[used:]
+	}
+	return nil
+}
+
+func (r *Relay) send(p []byte) error {
+	if err := r.To.Write(p, r.WriteIdle); err != nil {
+		return &SinkError{err}
+	}
+	r.Sent.Add(int64(len(p)))
+	return nil
+}

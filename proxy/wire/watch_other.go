@@ -1,0 +1,16 @@
+//go:build !linux
+
+package wire
+
+// Watcher is for systems with epoll; elsewhere connections read ahead.
+type Watcher struct{}
+
+// NewWatcher returns no watcher.
+func NewWatcher() (*Watcher, error) { return nil, nil }
+
+// Stop does nothing.
+func (w *Watcher) Stop() {}
+
+func (w *Watcher) add(*Conn) ticket { return 0 }
+
+func (w *Watcher) remove(ticket) {}

@@ -1,0 +1,56 @@
+package main
+
+// The three configurations do the same work: one listener, one backend,
+// connections kept and reused on both sides, no logs, one thread. LISTEN,
+// BACKEND, DIR and ROOM (connections from clients) are replaced.
+
+const starlingConfig = `
+admin: {address: "127.0.0.1:0"}
+listeners: [{address: "127.0.0.1:0"}]
+pools: {bench: {backends: ["http://BACKEND"]}}
+`
+
+// Event streams are not buffered, as nginx's manual has it for them. Bodies
+// are, with room for one of the measured sizes in memory but not on disk: that
+// was nginx's cheapest setting of those tried.
+const nginxConfig = `
+daemon off; master_process off; pid DIR/nginx.pid; error_log stderr error;
+worker_rlimit_nofile 20000;
+events { worker_connections 20000; }
+http {
+  access_log off; server_tokens off;
+  keepalive_timeout 10m; keepalive_requests 1000000000;
+  client_body_temp_path DIR/n1; proxy_temp_path DIR/n2; fastcgi_temp_path DIR/n3; uwsgi_temp_path DIR/n4; scgi_temp_path DIR/n5;
+  upstream backend { server BACKEND; keepalive 1024; keepalive_requests 1000000000; keepalive_timeout 10m; }
+  proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $host;
+  proxy_read_timeout 1h; proxy_max_temp_file_size 0;
+  proxy_buffers 8 16k; proxy_buffer_size 16k; proxy_busy_buffers_size 32k;
+  server {
+    listen LISTEN backlog=4096;
+    location / { proxy_pass http://backend; }
+    location /events { proxy_pass http://backend; proxy_buffering off; }
+  }
+}
+`
+
+// http-no-delay: without it an event waits up to 200 ms to share a packet.
+// abortonclose: without it a client that left before the head is not noticed.
+const haproxyConfig = `
+global
+  nbthread 1
+  tune.bufsize 131072
+  maxconn ROOM
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 1h
+  timeout server 1h
+  option http-no-delay
+  option abortonclose
+  http-reuse always
+frontend in
+  bind LISTEN backlog 4096
+  default_backend out
+backend out
+  server s BACKEND
+`

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/starling-lb/starling/testcluster/bench/load"
+)
+
+// trial is one case against one target.
+type trial struct {
+	bench   *bench
+	clock   load.Clock
+	backend *load.Backend
+	at      netip.AddrPort
+	proxy   *process // nil: direct
+	meters  []time.Duration
+	err     error // of reading the meters
+}
+
+// rounds interleaves the targets: A B C, A B C, so that what changes on the
+// machine meanwhile meets all of them.
+func (b *bench) rounds(ctx context.Context, cases []benchCase, r *report) error {
+	for _, c := range cases {
+		for round := range b.options.rounds {
+			for _, t := range b.order(c) {
+				v, err := b.once(ctx, c, t)
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				r.add(c.name, t.name, v, err)
+				b.progress(c, t, round, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bench) order(c benchCase) []target {
+	if !c.direct {
+		return b.targets
+	}
+	return append([]target{{name: direct}}, b.targets...)
+}
+
+// once measures with a fresh proxy and a fresh backend.
+func (b *bench) once(ctx context.Context, c benchCase, t target) (v values, err error) {
+	runtime.GC()
+	clock := load.NewClock()
+	try := trial{bench: b, clock: clock, backend: load.NewBackend(clock)}
+	if try.at, err = try.backend.Start(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if stopErr := try.backend.Stop(); stopErr != nil {
+			v, err = nil, stopErr
+		}
+	}()
+	if t.name != direct {
+		try.proxy, err = t.boot(ctx, t.path, try.at)
+		if try.proxy != nil {
+			defer try.proxy.stop()
+		}
+		if err != nil {
+			return nil, err
+		}
+		try.at = try.proxy.at
+	}
+	return c.run(&try, ctx)
+}
+
+func (b *bench) progress(c benchCase, t target, round int, err error) {
+	outcome := "ok"
+	if err != nil {
+		outcome = err.Error()
+	}
+	fmt.Fprintf(b.log, "%s round %d/%d %s: %s\n", c.name, round+1, b.options.rounds, t.name, outcome)
+}
+
+// conditions are what somebody needs to know to repeat the run or to doubt it.
+func conditions(b *bench) []string {
+	priority := "allowed"
+	if undo, ok := realTime(); ok {
+		undo()
+	} else {
+		priority = "NOT allowed: delays of the sse case are worse than they are"
+	}
+	lines := []string{
+		"date:      " + time.Now().UTC().Format(time.RFC3339),
+		"command:   " + strings.Join(os.Args, " "),
+		fmt.Sprintf("machine:   %s, %d CPUs, Linux %s, %s", cpuModel(), runtime.NumCPU(), kernel(), runtime.Version()),
+		fmt.Sprintf("pinning:   proxy on CPU %d with one thread, generator and backend on CPU %d", b.proxyCPU, b.loadCPU),
+		"real time: " + priority,
+		fmt.Sprintf("rounds:    %d, interleaved, medians; a fresh process each", b.options.rounds),
+	}
+	for _, t := range b.targets {
+		lines = append(lines, fmt.Sprintf("%-10s %s", t.name+":", t.version))
+	}
+	for _, name := range b.missing {
+		lines = append(lines, fmt.Sprintf("%-10s not here", name+":"))
+	}
+	return lines
+}
+
+func cpuModel() string {
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	for l := range bytes.Lines(text) {
+		if name, value, _ := strings.Cut(string(l), ":"); strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
+}
+
+func kernel() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "of unknown release"
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
