@@ -120,8 +120,8 @@ func checkIDs(c Config, f fault) {
 
 // checkPorts finds two addresses that cannot be listened on together.
 func checkPorts(c Config, f fault) {
-	type spot struct{ key, host, port string }
-	var taken []spot
+	type spot struct{ key, host string }
+	taken := map[string][]spot{} // by port
 	claim := func(key, address string) {
 		host, port, err := net.SplitHostPort(address)
 		if err != nil || strings.Trim(port, "0") == "" {
@@ -130,13 +130,13 @@ func checkPorts(c Config, f fault) {
 		if host == "localhost" {
 			host = "127.0.0.1"
 		}
-		for _, s := range taken {
-			if s.port == port && (s.host == host || anyHost(s.host) || anyHost(host)) {
+		for _, s := range taken[port] {
+			if s.host == host || anyHost(s.host) || anyHost(host) {
 				f(key, "port %s is taken by %s; write another", port, s.key)
 				return
 			}
 		}
-		taken = append(taken, spot{key, host, port})
+		taken[port] = append(taken[port], spot{key, host})
 	}
 	for i, l := range c.Listeners {
 		claim(fmt.Sprintf("listeners[%d].address", i), l.Address)

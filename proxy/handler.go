@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/starling-lb/starling/proxy/backend"
@@ -21,6 +22,8 @@ type client struct {
 	addr     string // without port
 	trusted  bool
 	tooMany  bool // over the listener's limit: told so and closed
+	born     time.Time
+	asked    atomic.Bool // a request has come
 
 	req    wire.Request
 	resp   wire.Response
@@ -34,7 +37,7 @@ type client struct {
 }
 
 func newClient(s *Server, l *listener, nc net.Conn) *client {
-	c := &client{server: s, listener: l}
+	c := &client{server: s, listener: l, born: time.Now()}
 	c.conn = wire.NewConn(nc, &s.stock, s.watcher, c)
 	c.stream.client = c
 	if ap, err := netip.ParseAddrPort(nc.RemoteAddr().String()); err == nil {
@@ -49,9 +52,10 @@ func newClient(s *Server, l *listener, nc net.Conn) *client {
 // Left hears from the watcher that the client closed its sending side.
 func (c *client) Left() { c.stream.giveUp(backend.ClientLeft, "") }
 
-// hangUp ends a connection that waits for a request.
+// hangUp ends a connection that waits for another request. One that is about
+// to bring its first gets a moment, to be told that it should go elsewhere.
 func (c *client) hangUp() {
-	if c.conn.Idle() {
+	if c.conn.Idle() && (c.asked.Load() || time.Since(c.born) > time.Second) {
 		c.conn.Interrupt()
 	}
 }
@@ -73,6 +77,7 @@ func (c *client) exchange() (again bool) {
 	if err == nil && c.ready() {
 		return !c.close
 	}
+	c.asked.Store(true)
 	c.stream.begin()
 	c.identify()
 	if err == nil {

@@ -122,10 +122,6 @@ func (r *route) matchesHost(authority []byte) bool {
 	return h == r.host
 }
 
-func validFieldName(s string) bool { return wire.ValidFieldName(s) }
-
-func index(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i) }
-
 // address is where the listener listens, the port resolved once it does.
 func (l *listener) address() string {
 	if l.socket != nil {

@@ -50,6 +50,7 @@ type Server struct {
 	routers []*listener
 
 	draining atomic.Bool
+	drainAt  atomic.Int64 // when the drain began, in ns since 1970
 	nextID   atomic.Uint64
 	running  atomic.Int64 // streams begun and not settled
 	finished atomic.Int64 // streams settled since the drain began
@@ -129,6 +130,7 @@ func (s *Server) Drain() {
 	if s.draining.Swap(true) {
 		return
 	}
+	s.drainAt.Store(time.Now().UnixNano())
 	s.finished.Store(0)
 	s.each(func(c *client) { c.hangUp() })
 }
@@ -158,11 +160,12 @@ func (s *Server) Stop(ctx context.Context) Report {
 	return Report{Finished: s.finished.Load() - cut, Cut: cut}
 }
 
-// awaitIdle returns when no connection is left or ctx ends.
+// awaitIdle returns when no stream runs and every connection that was there
+// before the drain is gone, or when ctx ends.
 func (s *Server) awaitIdle(ctx context.Context) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for s.running.Load() > 0 || s.connections() > 0 {
+	for s.running.Load() > 0 || s.older() > 0 {
 		select {
 		case <-ctx.Done():
 			return
@@ -172,10 +175,17 @@ func (s *Server) awaitIdle(ctx context.Context) {
 	}
 }
 
-func (s *Server) connections() int {
+// older counts the connections that are older than the drain.
+func (s *Server) older() (n int) {
+	began := s.drainAt.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.clients)
+	for c := range s.clients {
+		if c.born.UnixNano() <= began {
+			n++
+		}
+	}
+	return n
 }
 
 // each calls f for every client connection, without the lock.

@@ -182,7 +182,7 @@ func (s *Stream) settle(err error) *failure {
 	s.client.server.metrics.settled(s, b, reason)
 	server := s.client.server
 	server.running.Add(-1)
-	if server.Draining() {
+	if server.Draining() && reason != backend.Shed {
 		server.finished.Add(1)
 	}
 	s.client.conn.ResumeReading()

@@ -38,7 +38,6 @@ http {
 const haproxyConfig = `
 global
   nbthread 1
-  tune.bufsize 131072
   maxconn ROOM
 defaults
   mode http

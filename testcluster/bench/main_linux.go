@@ -51,8 +51,8 @@ func run(args []string, out, log io.Writer) int {
 	ctx, cancel := context.WithTimeout(ctx, o.bound())
 	defer cancel()
 	report, err := measure(ctx, o, chosen, log)
-	if err == nil {
-		err = publish(report, o, out)
+	if report != nil {
+		err = errors.Join(err, publish(report, o, out))
 	}
 	switch {
 	case err != nil:
@@ -122,7 +122,7 @@ func chooseCases(list string) ([]benchCase, error) {
 }
 
 // measure runs all rounds. Whatever happens, its children and files are gone
-// when it returns.
+// when it returns; the report of a run that was cut short says so.
 func measure(ctx context.Context, o options, chosen []benchCase, log io.Writer) (*report, error) {
 	proxyCPU, loadCPU, err := pin()
 	if err != nil {
@@ -142,7 +142,13 @@ func measure(ctx context.Context, o options, chosen []benchCase, log io.Writer) 
 		return nil, errors.New("nothing to measure: build starling (make build) or install nginx or haproxy")
 	}
 	r := newReport(conditions(b), b.names(), chosen)
-	return r, b.rounds(ctx, chosen, r)
+	others := watchOthers()
+	err = b.rounds(ctx, chosen, r)
+	r.Conditions = append(r.Conditions, others())
+	if err != nil {
+		r.Conditions = append(r.Conditions, "CUT SHORT: "+err.Error())
+	}
+	return r, err
 }
 
 func publish(r *report, o options, out io.Writer) error {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -108,6 +109,39 @@ func conditions(b *bench) []string {
 		lines = append(lines, fmt.Sprintf("%-10s not here", name+":"))
 	}
 	return lines
+}
+
+// watchOthers tells in the end how much CPU time went to processes that are
+// not part of the run. They share caches and cores with the proxies, which
+// costs the proxies CPU time as well.
+func watchOthers() (line func() string) {
+	began, before := time.Now(), othersCPU()
+	return func() string {
+		share := (othersCPU() - before).Seconds() / time.Since(began).Seconds() / float64(runtime.NumCPU())
+		return fmt.Sprintf("others:    %.0f %% of the machine's CPU time went to other processes during the run", 100*max(0, share))
+	}
+}
+
+// othersCPU is what all CPUs have worked less what this process and its ended
+// children have.
+func othersCPU() time.Duration {
+	const tick = 10 * time.Millisecond // of /proc/stat, on every Linux
+	text, _ := os.ReadFile("/proc/stat")
+	total, _, _ := strings.Cut(string(text), "\n")
+	var busy time.Duration
+	for i, word := range strings.Fields(total) {
+		ticks, err := strconv.Atoi(word)
+		if idle := i == 4 || i == 5; err == nil && !idle && i <= 8 {
+			busy += time.Duration(ticks) * tick
+		}
+	}
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var u unix.Rusage
+		if unix.Getrusage(who, &u) == nil {
+			busy -= time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		}
+	}
+	return busy
 }
 
 func cpuModel() string {

@@ -29,7 +29,7 @@ func (c *conn) Read(p []byte) (int, error) {
 		var err error
 		switch {
 		case empty && !w.Stall:
-			n, err, passed := c.fetch(p, w)
+			n, passed, err := c.fetch(p, w)
 			if passed {
 				return n, c.failure("read", err)
 			}
@@ -54,7 +54,7 @@ const readAhead = 32 << 10
 
 // fetch waits for the next piece; if no fault is against it, it has passed,
 // else it is held. The rule may have changed while nothing came.
-func (c *conn) fetch(p []byte, w Way) (n int, err error, passed bool) {
+func (c *conn) fetch(p []byte, w Way) (n int, passed bool, err error) {
 	r := &c.in
 	buf := p
 	if w.Delay > 0 && 0 < len(p) && len(p) < readAhead {
@@ -64,14 +64,14 @@ func (c *conn) fetch(p []byte, w Way) (n int, err error, passed bool) {
 	mine := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed)
 	w = c.rule(&r.half).Read
 	if mine || n == 0 && err == nil || w == (Way{}) && n <= len(p) {
-		return copy(p, buf[:n]), err, true
+		return copy(p, buf[:n]), true, err
 	}
 	r.held, r.err = append(r.held[:0], buf[:n]...), err
 	r.due = r.book(w, n)
 	if late := time.Now().Add(w.Delay); late.After(r.due) {
 		r.due = late
 	}
-	return 0, nil, false
+	return 0, false, nil
 }
 
 // take passes what is held, up to the cut.

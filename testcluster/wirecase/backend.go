@@ -48,6 +48,9 @@ func (b *Backend) Addr() string { return b.listener.Addr().String() }
 
 // Stop closes everything and waits until no serve runs.
 func (b *Backend) Stop(context.Context) error {
+	if b.listener == nil {
+		return nil
+	}
 	b.cancel()
 	err := b.listener.Close()
 	b.mu.Lock()

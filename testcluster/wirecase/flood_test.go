@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -144,6 +145,14 @@ func newSlowClient(r *rig) *slowClient {
 		r.t.Fatalf("got %q, %v", m.Raw, err)
 	}
 	return c
+}
+
+// heap is what is in use after a collection.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse + m.StackInuse)
 }
 
 // stalls waits until nothing was taken for half a second.

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	switch os.Getenv("BENCH_TEST_AS") {
+	case "":
+		goleak.VerifyTestMain(m)
+	case "starling": // a stand-in for it
+		fmt.Println("some log line")
+		fmt.Println("ready proxy=127.0.0.1:4711 admin=127.0.0.1:1")
+		spin()
+	case "broken":
+		fmt.Fprintln(os.Stderr, "no such key: pools")
+		os.Exit(2)
+	}
+}
+
+func spin() {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+	}
+}
+
+// testBench may start processes: its goroutine keeps its thread, which pinning
+// would spoil for others.
+func testBench(t *testing.T) *bench {
+	t.Helper()
+	runtime.LockOSThread()
+	cpu := firstCPU(t)
+	return &bench{options: options{rounds: 1, quick: true, streams: 100}, dir: t.TempDir(), proxyCPU: cpu, loadCPU: cpu, log: t.Output()}
+}
+
+func firstCPU(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(text), "Cpus_allowed_list:")
+	var cpu int
+	if _, err := fmt.Sscan(strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == '-' || r == '\n' })[0], &cpu); err != nil {
+		t.Fatal(err)
+	}
+	return cpu
+}
+
+func standIn(t *testing.T, b *bench, as string) *process {
+	t.Helper()
+	p, err := b.start([]string{"BENCH_TEST_AS=" + as}, os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.stop)
+	return p
+}
+
+func TestProcessIsReadyMeasuredAndKilled(t *testing.T) {
+	p := standIn(t, testBench(t), "starling")
+	if err := p.awaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p.at.String() != "127.0.0.1:4711" {
+		t.Errorf("address %s", p.at)
+	}
+	first, err := p.cpu()
+	if err != nil || first <= 0 {
+		t.Fatalf("CPU time %v, err %v", first, err)
+	}
+	for deadline := time.Now().Add(5 * time.Second); ; runtime.Gosched() { // it spins, so its clock must go on
+		now, err := p.cpu()
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("CPU time stays at %v, err %v", now, err)
+		}
+		if now > first {
+			break
+		}
+	}
+	if mem, err := p.resident(); err != nil || mem < 1<<20 || mem > 1<<30 {
+		t.Errorf("%d bytes resident, err %v", mem, err)
+	}
+	p.stop()
+	if err := syscall.Kill(-p.cmd.Process.Pid, 0); err == nil {
+		t.Error("somebody of the group still lives")
+	}
+	if _, err := p.cpu(); err == nil {
+		t.Error("a dead process has a CPU clock")
+	}
+}
+
+func TestProcessThatEndsSaysWhy(t *testing.T) {
+	b := testBench(t)
+	at, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, await := range map[string]func(*process, context.Context) error{"line": (*process).awaitReady, "port": (*process).awaitPort} {
+		p := standIn(t, b, "broken")
+		p.at = at
+		if err := await(p, t.Context()); err == nil || !strings.Contains(err.Error(), "no such key: pools") {
+			t.Errorf("waiting for its %s: err %v", name, err)
+		}
+	}
+}
+
+func TestAwaitPort(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p := &process{at: l.Addr().(*net.TCPAddr).AddrPort(), output: &output{}}
+	if err := p.awaitPort(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOutputIsBounded(t *testing.T) {
+	o := &output{ready: make(chan struct{})}
+	for range 100 {
+		if n, err := o.Write([]byte(strings.Repeat("x", 1000))); n != 1000 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if len(o.text) != maxOutput {
+		t.Errorf("%d bytes kept, want %d", len(o.text), maxOutput)
+	}
+}
+
+// The generator against the backend alone, through the same code as a run.
+func TestDirectEndToEnd(t *testing.T) {
+	b := testBench(t)
+	b.targets = []target{{name: direct}}
+	var cases []benchCase
+	for _, c := range allCases() {
+		if c.name != "idle" { // needs a process whose memory it reads
+			c.direct = false // it is the only target here
+			cases = append(cases, c)
+		}
+	}
+	r := newReport(nil, b.names(), cases)
+	if err := b.rounds(t.Context(), cases, r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.faults) > 0 {
+		t.Fatal(r.faults)
+	}
+	for _, c := range cases {
+		v := r.samples[[2]string{c.name, direct}]
+		if len(v) != 1 || v[0] == nil {
+			t.Errorf("%s: %v", c.name, v)
+		}
+	}
+}
+
+func TestConfigurationIsFilledIn(t *testing.T) {
+	b := testBench(t)
+	at, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, config := range map[string]string{"starling": starlingConfig, "nginx": nginxConfig, "haproxy": haproxyConfig} {
+		file, err := b.write(name, config, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := regexp.MustCompile(`\b(BACKEND|DIR|ROOM)\b`).Find(text)
+		if left != nil || !strings.Contains(string(text), at.String()) {
+			t.Errorf("%s: %q is left, or no backend, in:\n%s", name, left, text)
+		}
+	}
+}
