@@ -34,6 +34,7 @@ type client struct {
 	body   int        // where the request's body begins in out
 	id     []byte     // the request's id
 	close  bool       // the connection ends after this exchange
+	ending ending     // and how
 }
 
 func newClient(s *Server, l *listener, nc net.Conn) *client {
@@ -60,20 +61,38 @@ func (c *client) hangUp() {
 	}
 }
 
-// serve carries one exchange after the other.
+// serve carries one exchange after the other, and ends the connection so that
+// the last answer is what the client gets.
 func (c *client) serve() {
-	for c.exchange() {
+	t := c.server.cfg.Timeouts
+	c.conn.Serve(&c.req, wire.HeadLimits{Idle: t.KeepaliveIdle, Total: t.RequestHeader, Bytes: int(c.listener.cfg.MaxRequestHeader)}, c)
+	switch c.ending {
+	case endReset:
+		c.conn.Reset()
+	case endLinger:
+		c.conn.Linger(2*time.Second, 16<<20)
+	default:
+		c.conn.Close()
 	}
-	c.conn.Close()
 }
 
-// exchange takes one request from its head to the last byte of its answer, and
+// ending is how a connection is closed.
+type ending uint8
+
+const (
+	endClose  ending = iota
+	endLinger        // the client may still be sending: a close would take the answer with it
+	endReset         // the close must not look like the end of an answer
+)
+
+// Handle takes one request from its head to the last byte of its answer, and
 // tells whether the connection can carry another.
-func (c *client) exchange() (again bool) {
-	err := c.readHead()
+func (c *client) Handle(err error) (again bool) {
 	if nobody(err) {
 		return false
 	}
+	c.close = err != nil || c.req.Close
+	c.up = wire.Relay{Length: c.req.Length}
 	if err == nil && c.ready() {
 		return !c.close
 	}
@@ -90,14 +109,6 @@ func (c *client) exchange() (again bool) {
 		return c.keepsOpen()
 	}
 	return c.refuse(failed) // the only place that knows statuses
-}
-
-func (c *client) readHead() error {
-	t := c.server.cfg.Timeouts
-	err := c.conn.ReadRequest(&c.req, wire.HeadLimits{Idle: t.KeepaliveIdle, Total: t.RequestHeader, Bytes: int(c.listener.cfg.MaxRequestHeader)})
-	c.close = err != nil || c.req.Close
-	c.up = wire.Relay{Length: c.req.Length}
-	return err
 }
 
 // nobody tells whether there is no request, and so nobody to answer.
@@ -191,16 +202,13 @@ func (c *client) keepsOpen() bool {
 		return true
 	}
 	if !c.bodyRead() || len(c.conn.Buffered()) > 0 {
-		c.linger()
+		c.ending = endLinger
 	}
 	return false
 }
 
 // bodyRead tells whether nothing of the request is left on the connection.
 func (c *client) bodyRead() bool { return c.req.Length == 0 || c.stream.read.Load() }
-
-// linger ends a connection whose client may still be sending.
-func (c *client) linger() { c.conn.Linger(2*time.Second, 16<<20) }
 
 // dialContext is the context of a connect: it ends when the stream is given up.
 func (c *client) dialContext() (context.Context, context.CancelFunc) {

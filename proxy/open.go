@@ -132,7 +132,7 @@ func (s *Stream) send(l *wire.Link, b *backend.Backend) error {
 		c.out = append(c.out, body...)
 	}
 	s.client.conn.Watch(!c.up.Ended())
-	err := l.Write(c.out, s.pool.cfg.Timeouts.StreamIdle)
+	err := l.Send(c.out, c.up.Ended(), s.pool.cfg.Timeouts.StreamIdle)
 	if err != nil {
 		if !l.Reused && !errors.Is(err, wire.ErrIdle) && !errors.Is(err, wire.ErrInterrupted) {
 			s.upErr = err

@@ -71,7 +71,7 @@ func (p *pool) dial(ctx context.Context, s *Server, b *backend.Backend) (*wire.L
 		return nil, err
 	}
 	p.of(b).used.Add(1)
-	return wire.NewLink(nc, &s.stock), nil
+	return wire.NewLink(nc, &s.stock, s.watcher), nil
 }
 
 // keep puts a link whose exchange ended cleanly away for the next.

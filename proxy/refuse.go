@@ -106,7 +106,7 @@ func (c *client) refuse(f *failure) (again bool) {
 		return false
 	}
 	if c.close {
-		c.linger()
+		c.ending = endLinger
 	}
 	return !c.close
 }

@@ -69,7 +69,7 @@ func (s *Stream) broken(err error) error {
 		return nil
 	case errors.As(err, &source):
 		if c := s.client; c.down.Length == wire.UntilClose || c.down.Plain {
-			c.conn.Reset()
+			c.ending = endReset
 		}
 		return sourceFailure(source.Err)
 	}

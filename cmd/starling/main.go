@@ -41,7 +41,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newCheck(), newVersion())
+	root.AddCommand(newServe(), newCheck(), newDev(), newVersion())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -54,8 +54,12 @@ func (c *Chunks) Scan(p []byte) (n int, done bool, err error) {
 // Done tells whether the end was seen.
 func (c *Chunks) Done() bool { return c.state == chunksDone }
 
-// Next goes on to the next piece of data, which it returns, or to the end of p
-// or of the body. used counts framing and data.
+// InTrailers tells whether the data has ended and what follows is trailers, or
+// the end.
+func (c *Chunks) InTrailers() bool { return c.state >= trailerStart && c.state < chunksDone }
+
+// Next goes on to the next piece of data, which it returns, or to the end of
+// the data, of p or of the body. used counts framing and data.
 func (c *Chunks) Next(p []byte) (data []byte, used int, err error) {
 	for used < len(p) && c.state != chunksDone {
 		if c.state == chunkData {
@@ -66,10 +70,14 @@ func (c *Chunks) Next(p []byte) (data []byte, used int, err error) {
 			}
 			return data, used + int(n), nil
 		}
+		before := c.state
 		if !c.step(p[used]) {
 			return nil, used, ErrChunk
 		}
 		used++
+		if c.state == trailerStart && before == chunkSizeLF {
+			break
+		}
 	}
 	return nil, used, nil
 }

@@ -29,14 +29,30 @@ type Conn struct {
 	watcher *Watcher
 	ticket  ticket
 	ahead   chan struct{} // closed when the portable watch has ended; nil: none runs
-	idle    atomic.Bool
-	gone    atomic.Bool
+
+	request  *Request
+	limits   HeadLimits
+	handler  Handler
+	headBy   time.Time // when the head that has begun must be complete
+	skipped  int       // empty lines before it
+	within   bool      // what take does runs inside a wait: nothing can be read there
+	handOver bool      // a request waits to be handled outside
+	over     bool
+
+	idle atomic.Bool
+	gone atomic.Bool
 }
 
 // NewConn wraps a client connection. While it is watched, l hears when the
 // client leaves. watcher may be nil.
 func NewConn(nc net.Conn, stock *Buffers, watcher *Watcher, l Leaver) *Conn {
-	return &Conn{End: newEnd(nc, stock), watcher: watcher, leaver: l}
+	c := &Conn{End: newEnd(nc, stock), watcher: watcher, leaver: l}
+	if watcher != nil {
+		if c.ticket = watcher.add(nc, c); c.ticket != 0 {
+			c.edge = newEdge(&c.End)
+		}
+	}
+	return c
 }
 
 // RemoteAddr is the client's address.
@@ -48,73 +64,161 @@ func (c *Conn) Idle() bool { return c.idle.Load() }
 // Gone tells whether the client closed its sending side while it was watched.
 func (c *Conn) Gone() bool { return c.gone.Load() }
 
-// ReadRequest reads the next head into q. It fails with io.EOF where the
-// client closed between requests, ErrIdle where it sent nothing, or
-// ErrHeadTimeout, ErrTooLarge and the errors of a malformed head, which want
-// an answer.
-func (c *Conn) ReadRequest(q *Request, limits HeadLimits) error {
+// Handler is what a connection's requests are for.
+type Handler interface {
+	// Handle answers the request that was read, or the error that came
+	// instead of it: io.EOF where the client closed between requests, ErrIdle
+	// where it sent nothing, ErrHeadTimeout, ErrTooLarge and the errors of a
+	// malformed head, which want an answer. It tells whether another request
+	// may follow. It must not close the connection.
+	Handle(err error) (again bool)
+}
+
+// Serve reads one request after the other into q and has h handle each, until
+// it says that none may follow.
+func (c *Conn) Serve(q *Request, limits HeadLimits, h Handler) {
+	c.request, c.limits, c.handler, c.over = q, limits, h, false
 	c.idle.Store(true)
-	err := c.awaitRequest(limits.Idle)
-	c.idle.Store(false)
-	if err != nil {
-		return err
-	}
-	head, err := c.readHead(limits)
-	if err != nil {
-		return err
-	}
-	err = q.parse(head)
-	c.Discard(len(head))
-	return err
-}
-
-// awaitRequest waits for the first byte of a head. Empty lines before it are
-// skipped (RFC 9112 section 2.2), a few of them.
-func (c *Conn) awaitRequest(idle time.Duration) error {
-	for skipped := 0; ; {
-		for b := c.Buffered(); len(b) > 0; b = c.Buffered() {
-			if b[0] != '\r' && b[0] != '\n' {
-				return nil
-			}
-			if skipped++; skipped > 4 {
-				return ErrMalformed
-			}
-			c.Discard(1)
+	for !c.over {
+		c.within = false
+		if len(c.Buffered()) == 0 || !c.take() {
+			c.within = c.edge != nil
+			c.fail(c.await(c, c.waits()))
 		}
-		c.Rest()
-		if err := c.Fill(idle); err != nil {
-			return err
+		if c.handOver && !c.over {
+			c.handOver, c.within = false, false
+			c.over = !h.Handle(nil)
 		}
 	}
 }
 
-// readHead returns the bytes of a head whose first byte is buffered; they stay
-// buffered.
-func (e *End) readHead(limits HeadLimits) ([]byte, error) {
-	by := deadline(limits.Total)
-	for searched := 0; ; {
-		if n := headEnd(e.Buffered(), searched); n > 0 {
-			if n > limits.Bytes {
-				return nil, ErrTooLarge
-			}
-			return e.Buffered()[:n], nil
-		}
-		searched = e.w - e.r
-		if searched >= limits.Bytes {
-			return nil, ErrTooLarge
-		}
-		if e.Full() {
-			e.Reserve(2 * len(e.buf))
-		}
-		switch err := e.fillBy(by, 0); {
+// fail tells the handler what came instead of a request.
+func (c *Conn) fail(err error) {
+	if err == nil {
+		return
+	}
+	c.over = true
+	if len(c.Buffered()) > 0 { // in the middle of a head
+		switch {
 		case errors.Is(err, ErrIdle):
-			return nil, ErrHeadTimeout
+			err = ErrHeadTimeout
 		case errors.Is(err, io.EOF):
-			return nil, io.ErrUnexpectedEOF
-		case err != nil:
-			return nil, err
+			err = io.ErrUnexpectedEOF
 		}
 	}
+	c.within = false
+	c.handler.Handle(err)
+}
+
+// waits is how long the next byte may take: the next request's first, or the
+// rest of a head that has begun.
+func (c *Conn) waits() bound {
+	if len(c.Buffered()) == 0 {
+		c.headBy = time.Time{}
+		return bound{idle: c.limits.Idle}
+	}
+	if c.headBy.IsZero() {
+		c.headBy = deadline(c.limits.Total)
+	}
+	return bound{by: c.headBy}
+}
+
+// take handles the requests that are buffered, one after the other; true ends
+// the reading: no other may follow, or one whose body is still to be read has
+// to be handled elsewhere than here, where nothing can be read.
+func (c *Conn) take() bool {
+	for {
+		n, err := c.nextHead()
+		if n == 0 && err == nil {
+			c.idle.Store(len(c.Buffered()) == 0)
+			if c.edge != nil {
+				c.edge.bound = c.waits()
+			}
+			return false
+		}
+		c.idle.Store(false)
+		if err == nil {
+			err = c.request.parse(c.Buffered()[:n])
+			c.Discard(n)
+		}
+		if err == nil && c.within && c.readsOn() {
+			c.handOver = true
+			return true
+		}
+		again := c.handle(err)
+		if !again {
+			c.over = true
+			return true
+		}
+		c.idle.Store(len(c.Buffered()) == 0)
+	}
+}
+
+// handle calls the handler; meanwhile writes go to the descriptor directly,
+// where a wait's callback holds it.
+func (c *Conn) handle(err error) (again bool) {
+	if c.within {
+		c.edge.fd = c.edge.held
+		defer func() { c.edge.fd = -1 }()
+	}
+	return c.handler.Handle(err)
+}
+
+// readsOn tells whether handling the request takes more than what is buffered.
+func (c *Conn) readsOn() bool {
+	q := c.request
+	return q.Upgrade != nil || q.Length == Chunked || q.Length > int64(len(c.Buffered()))
+}
+
+// nextHead is the length of the head that is buffered, 0 while it is not
+// complete. Empty lines before it are skipped (RFC 9112 section 2.2), a few of
+// them.
+func (c *Conn) nextHead() (int, error) {
+	for b := c.Buffered(); len(b) > 0 && (b[0] == '\r' || b[0] == '\n'); b = c.Buffered() {
+		if c.skipped++; c.skipped > 4 {
+			return 0, ErrMalformed
+		}
+		c.Discard(1)
+	}
+	if len(c.Buffered()) == 0 {
+		c.Rest()
+		return 0, nil
+	}
+	n, err := c.head(c.limits.Bytes)
+	if n > 0 || err != nil {
+		c.skipped = 0
+	}
+	return n, err
+}
+
+// head is the length of the head at the start of the buffer, 0 while it is not
+// complete; then the buffer has room for more.
+func (e *End) head(limit int) (int, error) {
+	b := e.Buffered()
+	if n := headEnd(b, 0); n > 0 && n <= limit {
+		return n, nil
+	} else if n > limit || len(b) >= limit {
+		return 0, ErrTooLarge
+	}
+	if e.Full() {
+		e.Reserve(2 * len(e.buf))
+	}
+	return 0, nil
+}
+
+// ReadRequest reads one head into q.
+func (c *Conn) ReadRequest(q *Request, limits HeadLimits) error {
+	one := &single{}
+	c.Serve(q, limits, one)
+	return one.err
+}
+
+// single is a handler of one request.
+type single struct{ err error }
+
+func (s *single) Handle(err error) bool {
+	s.err = err
+	return false
 }
 
 // Watch begins to look out for the client's leaving, until Unwatch. unread
@@ -124,9 +228,6 @@ func (e *End) readHead(limits HeadLimits) ([]byte, error) {
 // A FIN counts as leaving, although a client may have closed its sending side
 // only: the two look the same, and a backend must not work for nobody.
 func (c *Conn) Watch(unread bool) {
-	if c.watcher != nil && c.ticket == 0 {
-		c.ticket = c.watcher.add(c)
-	}
 	if c.ticket != 0 {
 		if c.gone.Load() {
 			c.leaver.Left()
@@ -139,7 +240,7 @@ func (c *Conn) Watch(unread bool) {
 // Unwatch ends what Watch began.
 func (c *Conn) Unwatch() {
 	if c.ahead != nil {
-		c.readBy = time.Unix(1, 0)
+		c.readBy = longAgo()
 		_ = c.nc.SetReadDeadline(c.readBy)
 		<-c.ahead
 		c.ahead = nil
@@ -148,6 +249,9 @@ func (c *Conn) Unwatch() {
 
 func (c *Conn) left() {
 	c.gone.Store(true)
+	if c.edge != nil {
+		c.wake()
+	}
 	c.leaver.Left()
 }
 
@@ -207,9 +311,9 @@ func (c *Conn) Linger(limit time.Duration, bytes int) {
 	c.Unwatch()
 	if c.CloseWrite() == nil {
 		by := time.Now().Add(limit)
-		for bytes > 0 && !c.gone.Load() {
+		for bytes > 0 {
 			c.r, c.w = 0, 0
-			if c.fillBy(by, 0) != nil {
+			if c.fill(bound{by: by}) != nil {
 				break
 			}
 			bytes -= c.w

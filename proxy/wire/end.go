@@ -25,11 +25,14 @@ type End struct {
 	buf     []byte // nil while nothing is buffered and nobody reads
 	r, w    int    // buf[r:w] is read and not yet used
 	full    bool   // the last read filled the buffer: more was there
+	room    int    // how large a buffer the next read should find
+	edge    *edge  // waits without a failing read before; nil: the plain loop
 	readBy  time.Time
 	writeBy time.Time
 	sent    int64 // bytes the kernel has taken
 	cut     atomic.Bool
 	stop    atomic.Bool
+	hup     atomic.Int32
 }
 
 func newEnd(nc net.Conn, stock *Buffers) End { return End{nc: nc, stock: stock} }
@@ -73,41 +76,111 @@ func (e *End) release() {
 	}
 }
 
-// Fill reads once, so that at least one more byte is buffered. It fails with
-// io.EOF at the end of the connection, ErrIdle after idle without a byte (0:
-// no limit), ErrInterrupted, or the network's error. The buffer must have room.
-func (e *End) Fill(idle time.Duration) error {
-	return e.fillBy(deadline(idle), idle/8)
+// bound is until when a read may wait: a point in time, or so long without a
+// byte. The zero bound is none.
+type bound struct {
+	by   time.Time
+	idle time.Duration
 }
 
-// fillBy is Fill with a point in time; slack says by how much an earlier
-// deadline may stand in for it, which saves setting it for every read.
-func (e *End) fillBy(by time.Time, slack time.Duration) error {
-	if e.r > 0 && e.w == len(e.buf) {
+// taker uses what an End reads.
+type taker interface {
+	// take looks at what is buffered and tells whether it has all it wants.
+	// Where it has not, there is room for more, or nothing is buffered.
+	take() (done bool)
+}
+
+// await reads until t has what it wants. It fails with io.EOF at the end of
+// the connection, ErrIdle when the bound is over, ErrInterrupted, or the
+// network's error.
+func (e *End) await(t taker, b bound) error {
+	if e.edge != nil {
+		return e.awaitEdge(t, b)
+	}
+	for {
+		if err := e.fill(b); err != nil {
+			return err
+		}
+		if t.take() {
+			return nil
+		}
+	}
+}
+
+// fill reads once, so that at least one more byte is buffered. The buffer must
+// have room.
+func (e *End) fill(b bound) error {
+	e.makeRoom()
+	for {
+		if !e.arm(b) {
+			return ErrInterrupted
+		}
+		n, err := e.nc.Read(e.buf[e.w:])
+		e.w += n
+		e.full = e.w == len(e.buf)
+		if n > 0 {
+			return nil // an error comes again with the next read
+		}
+		if !e.woken(err) {
+			return e.cause(err)
+		}
+	}
+}
+
+// makeRoom sees to it that a read finds a buffer with room in it.
+func (e *End) makeRoom() {
+	switch {
+	case e.buf == nil:
+		e.buf = e.stock.take(max(smallBuffer, e.room))
+	case e.r > 0 && e.w == len(e.buf):
 		e.w = copy(e.buf, e.buf[e.r:e.w])
 		e.r = 0
 	}
-	if e.buf == nil {
-		e.buf = e.stock.take(smallBuffer)
-	}
 	if e.w == len(e.buf) {
-		panic("BUG: fill of a full buffer")
+		panic("BUG: read into a full buffer")
 	}
-	if renew(e.readBy, by, slack) {
+}
+
+// arm sets the read deadline, leaving an earlier one be where it is close
+// enough: that saves setting it for every read. It fails where the End was
+// interrupted.
+func (e *End) arm(b bound) bool {
+	by := b.by
+	if by.IsZero() {
+		by = deadline(b.idle)
+	}
+	if renew(e.readBy, by, b.idle/8) {
 		e.readBy = by
 		_ = e.nc.SetReadDeadline(by) // fails only on a closed connection, as the read will
 	}
-	if e.cut.Load() || e.stop.Load() {
-		return ErrInterrupted
-	}
-	n, err := e.nc.Read(e.buf[e.w:])
-	e.w += n
-	e.full = e.w == len(e.buf)
-	if n > 0 {
-		return nil // an error comes again with the next read
-	}
-	return e.cause(err)
+	return !e.cut.Load() && !e.stop.Load()
 }
+
+// woken tells whether a read ended only because the watcher saw the peer's
+// close and has it tried again.
+func (e *End) woken(err error) bool {
+	if !errors.Is(err, os.ErrDeadlineExceeded) || e.cut.Load() || e.stop.Load() || !e.hup.CompareAndSwap(hupSeen, hupTaken) {
+		return false
+	}
+	e.readBy = longAgo()
+	return true
+}
+
+// wake has a read that waits look again: the peer has closed, and the news may
+// have come together with bytes that were read.
+func (e *End) wake() {
+	e.hup.Store(hupSeen)
+	_ = e.nc.SetReadDeadline(longAgo())
+}
+
+// The news of a peer's close, on its way from the watcher to the reader.
+const (
+	hupNone int32 = iota
+	hupSeen
+	hupTaken
+)
+
+func longAgo() time.Time { return time.Unix(1, 0) }
 
 // Full tells whether Fill has no room left.
 func (e *End) Full() bool { return e.buf != nil && e.w-e.r == len(e.buf) }
@@ -124,7 +197,7 @@ func (e *End) Write(p []byte, idle time.Duration) error {
 		if e.cut.Load() {
 			return ErrInterrupted
 		}
-		n, err := e.nc.Write(p)
+		n, err := e.write(p)
 		p = p[n:]
 		e.sent += int64(n)
 		if err != nil && (n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) || e.cut.Load()) {
@@ -132,6 +205,17 @@ func (e *End) Write(p []byte, idle time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// write sends what the kernel takes at once, where it may, or waits for it to
+// take all.
+func (e *End) write(p []byte) (int, error) {
+	if e.edge != nil && e.edge.fd >= 0 {
+		if n := sendNow(e.edge.fd, p); n > 0 {
+			return n, nil
+		}
+	}
+	return e.nc.Write(p)
 }
 
 func (e *End) cause(err error) error {
@@ -152,20 +236,20 @@ func (e *End) Interrupt() {
 	// The owner looks at cut after it has set a deadline, and here the
 	// deadline is set after cut: whatever the order, the past one stands.
 	e.cut.Store(true)
-	_ = e.nc.SetDeadline(time.Unix(1, 0))
+	_ = e.nc.SetDeadline(longAgo())
 }
 
 // StopReading makes the read that is under way, and those to come, fail with
 // ErrInterrupted, until the read side's owner calls ResumeReading.
 func (e *End) StopReading() {
 	e.stop.Store(true)
-	_ = e.nc.SetReadDeadline(time.Unix(1, 0))
+	_ = e.nc.SetReadDeadline(longAgo())
 }
 
 // ResumeReading undoes StopReading.
 func (e *End) ResumeReading() {
 	if e.stop.Swap(false) {
-		e.readBy = time.Unix(1, 0)
+		e.readBy = longAgo()
 	}
 }
 

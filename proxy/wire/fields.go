@@ -212,12 +212,28 @@ func parseLength(p []byte) (int64, bool) {
 	return n, true
 }
 
+// closes tells whether the connection ends after the message: close stands
+// above keep-alive, on whichever line (RFC 9112 section 9.3).
+func closes(fields []field, http10 bool) bool {
+	kept := !http10
+	for i := range fields {
+		if f := &fields[i]; f.kind == connection {
+			if has(f.value, "close") {
+				return true
+			}
+			kept = kept || has(f.value, "keep-alive")
+		}
+	}
+	return !kept
+}
+
 // nominated tells whether a Connection field names this one, so that it goes
-// no further (RFC 9110 section 7.6.1). Framing and Host cannot be taken away
-// like that; Connection and Upgrade have rules of their own.
+// no further (RFC 9110 section 7.6.1). Framing, Host and what says for whom a
+// request is forwarded cannot be taken away like that; Connection and Upgrade
+// have rules of their own.
 func nominated(fields []field, f *field) bool {
 	switch f.kind {
-	case host, contentLength, transferEncoding, connection, upgrade:
+	case host, contentLength, transferEncoding, connection, upgrade, forwardedFor, forwardedProto, forwardedHost:
 		return false
 	}
 	for i := range fields {

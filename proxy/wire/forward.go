@@ -76,7 +76,11 @@ func (q *Request) appendOurs(dst []byte, w Forwarding) []byte {
 	} else if q.Trailers {
 		dst = append(dst, "Connection: TE\r\nTE: trailers\r\n"...)
 	}
-	dst = append(dst, "Via: 1.1 starling\r\nX-Forwarded-For: "...)
+	via := "Via: 1.1 starling\r\nX-Forwarded-For: "
+	if q.HTTP10 { // Via names the version that was received (RFC 9110 section 7.6.3)
+		via = "Via: 1.0 starling\r\nX-Forwarded-For: "
+	}
+	dst = append(dst, via...)
 	if w.Trusted {
 		for i := range q.fields {
 			if f := &q.fields[i]; f.kind == forwardedFor {
@@ -117,6 +121,9 @@ type Answering struct {
 func (p *Response) AppendAnswer(dst []byte, a Answering) []byte {
 	dst = append(dst, "HTTP/1.1 "...)
 	dst = append(dst, p.reason...)
+	if len(p.reason) == 3 {
+		dst = append(dst, ' ') // stands before an empty reason too (RFC 9112 section 4)
+	}
 	dst = append(dst, "\r\n"...)
 	dated := false
 	search := nominates(p.fields)

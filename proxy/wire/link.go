@@ -16,39 +16,76 @@ type Link struct {
 	End
 	Reused bool // it has carried an exchange before
 
-	before int64 // bytes sent before this exchange
-	since  time.Time
+	watcher *Watcher
+	ticket  ticket
+	before  int64 // bytes sent before this exchange
+	since   time.Time
+	limit   int // bytes of a head
+	headLen int
+	headErr error
 }
 
-// NewLink wraps a connection to a backend.
-func NewLink(nc net.Conn, stock *Buffers) *Link { return &Link{End: newEnd(nc, stock)} }
+// NewLink wraps a connection to a backend. watcher may be nil.
+func NewLink(nc net.Conn, stock *Buffers, watcher *Watcher) *Link {
+	l := &Link{End: newEnd(nc, stock), watcher: watcher}
+	if watcher != nil {
+		if l.ticket = watcher.add(nc, l); l.ticket != 0 {
+			l.edge = newEdge(&l.End)
+		}
+	}
+	return l
+}
+
+// left is called by the watcher.
+func (l *Link) left() { l.wake() }
+
+// Close closes the connection.
+func (l *Link) Close() {
+	if l.ticket != 0 {
+		l.watcher.remove(l.ticket)
+		l.ticket = 0
+	}
+	l.End.Close()
+}
+
+// Send writes p, or has ReadResponse, which is to be called next, write it:
+// then the wait for the answer begins with it. whole says that p is all there
+// is to the request.
+func (l *Link) Send(p []byte, whole bool, idle time.Duration) error {
+	if l.edge != nil && whole {
+		l.edge.pending, l.edge.idle = p, idle
+		return nil
+	}
+	return l.Write(p, idle)
+}
 
 // ReadResponse reads the next head into p; interim ones come one by one too.
 // wait bounds the time until it is complete (0: no limit). It fails with
 // io.EOF where the backend closed before the first byte.
 func (l *Link) ReadResponse(p *Response, toHead bool, wait time.Duration, limit int) error {
-	head, err := l.readResponseHead(deadline(wait), limit)
-	if err != nil {
-		return err
+	l.limit, l.headLen, l.headErr = limit, 0, nil
+	if len(l.Buffered()) == 0 || !l.take() {
+		switch err := l.await(l, bound{by: deadline(wait)}); {
+		case errors.Is(err, ErrIdle):
+			return ErrHeadTimeout
+		case errors.Is(err, io.EOF) && len(l.Buffered()) > 0:
+			return io.ErrUnexpectedEOF
+		case err != nil:
+			return err
+		}
 	}
-	err = p.parse(head, toHead)
-	l.Discard(len(head))
+	if l.headErr != nil {
+		return l.headErr
+	}
+	err := p.parse(l.Buffered()[:l.headLen], toHead)
+	l.Discard(l.headLen)
 	return err
 }
 
-func (l *Link) readResponseHead(by time.Time, limit int) ([]byte, error) {
-	if len(l.Buffered()) == 0 {
-		if err := l.fillBy(by, 0); errors.Is(err, ErrIdle) {
-			return nil, ErrHeadTimeout
-		} else if err != nil {
-			return nil, err
-		}
-	}
-	left := time.Duration(0)
-	if !by.IsZero() {
-		left = max(time.Until(by), time.Nanosecond)
-	}
-	return l.readHead(HeadLimits{Total: left, Bytes: limit})
+// take looks for the end of a head.
+func (l *Link) take() bool {
+	l.headLen, l.headErr = l.head(l.limit)
+	return l.headLen > 0 || l.headErr != nil
 }
 
 // Idle is a backend's stock of unused links: the one used last comes out
@@ -76,7 +113,7 @@ func (i *Idle) Get() *Link {
 		i.links[n-1] = nil
 		i.links = i.links[:n-1]
 		i.mu.Unlock()
-		if quiet(l.nc) {
+		if l.open() {
 			l.Reused, l.before = true, l.sent
 			return l
 		}
@@ -107,7 +144,7 @@ func (i *Idle) Sweep(limit time.Duration) {
 	kept := i.links[:0]
 	var old []*Link
 	for _, l := range i.links {
-		if limit > 0 && now.Sub(l.since) > limit || !quiet(l.nc) {
+		if limit > 0 && now.Sub(l.since) > limit || !l.open() {
 			old = append(old, l)
 		} else {
 			kept = append(kept, l)
@@ -120,6 +157,9 @@ func (i *Idle) Sweep(limit time.Duration) {
 		l.Close()
 	}
 }
+
+// open tells whether an unused link can still be used.
+func (l *Link) open() bool { return l.hup.Load() == hupNone && quiet(l.nc) }
 
 // Len is the number of unused links.
 func (i *Idle) Len() int {

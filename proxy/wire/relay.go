@@ -37,8 +37,10 @@ type Relay struct {
 	Sent      *atomic.Int64 // bytes sent on, for those who watch
 	Read      *atomic.Bool  // set once the whole body was read; may be nil
 
-	chunks Chunks
-	data   int64 // bytes of body data so far
+	chunks   Chunks
+	trailers []byte // so far
+	data     int64  // bytes of body data so far
+	err      error  // why take ended
 }
 
 // Run carries the body. head, which may be empty, goes out in front of it, in
@@ -50,20 +52,32 @@ func (r *Relay) Run(head []byte) error {
 			return err
 		}
 	}
-	for !r.Ended() {
-		if len(r.From.Buffered()) == 0 {
-			if err := r.fill(); err != nil {
-				if err == io.EOF && r.Length == UntilClose {
-					return nil
-				}
-				return err
-			}
-		}
-		if err := r.pass(); err != nil {
-			return err
-		}
+	r.err = nil
+	if r.Ended() || len(r.From.Buffered()) > 0 && r.take() {
+		return r.err
 	}
-	return nil
+	r.fit()
+	err := r.From.await(r, bound{idle: r.ReadIdle})
+	switch {
+	case err == nil:
+		return r.err
+	case err == io.EOF && r.Length == UntilClose:
+		return nil
+	case err == io.EOF:
+		err = io.ErrUnexpectedEOF
+	}
+	return &SourceError{err}
+}
+
+// take passes on what was read.
+func (r *Relay) take() bool {
+	r.err = r.pass()
+	if r.err != nil || r.Ended() {
+		r.From.room = 0
+		return true
+	}
+	r.fit()
+	return false
 }
 
 // Take cuts what is buffered of the body off the source and appends it to dst,
@@ -73,6 +87,9 @@ func (r *Relay) Take(dst []byte) ([]byte, error) {
 	n, err := r.scan(p)
 	dst = append(dst, p[:n]...)
 	r.From.Discard(n)
+	if err == nil && n < len(p) && !r.Ended() {
+		return r.trailer(dst)
+	}
 	return dst, err
 }
 
@@ -105,22 +122,18 @@ func (r *Relay) Ended() bool {
 	return r.data >= r.Length
 }
 
-// fill waits for more, with a buffer that fits what is to come.
-func (r *Relay) fill() error {
-	switch left := r.Length - r.data; {
+// fit chooses a buffer that fits what is to come.
+func (r *Relay) fit() {
+	e, left := r.From, r.Length-r.data
+	switch {
 	case r.Length >= 0 && left > bodyBuffer:
-		r.From.Reserve(largeBuffer)
-	case r.Length >= 0 && left > smallBuffer, r.From.full:
-		r.From.Reserve(bodyBuffer)
+		e.room = largeBuffer
+	case r.Length >= 0 && left > smallBuffer, e.full:
+		e.room = max(e.room, bodyBuffer)
 	}
-	err := r.From.Fill(r.ReadIdle)
-	if err == nil || err == io.EOF && r.Length == UntilClose {
-		return err
+	if len(e.buf) < e.room && len(e.Buffered()) == 0 {
+		e.release() // the next read takes the larger one
 	}
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	return &SourceError{err}
 }
 
 // pass sends on what is buffered, up to the end of the body.
@@ -134,7 +147,43 @@ func (r *Relay) pass() error {
 		return err
 	}
 	r.From.Discard(n)
+	if bad == nil && n < len(p) && !r.Ended() {
+		var out []byte
+		if out, bad = r.trailer(nil); bad == nil {
+			return r.send(out)
+		}
+	}
 	return bad
+}
+
+// trailer takes what is buffered of the trailers; when they are complete, they
+// are appended to dst, less those that would say how or where the message goes
+// (RFC 9110 section 6.5.1).
+func (r *Relay) trailer(dst []byte) ([]byte, error) {
+	n, done, err := r.chunks.Scan(r.From.Buffered())
+	r.trailers = append(r.trailers, r.From.Buffered()[:n]...)
+	r.From.Discard(n)
+	if err != nil || !done {
+		return dst, wrapSource(err)
+	}
+	fields, err := scanFields(r.trailers, nil)
+	if err != nil {
+		return dst, wrapSource(err)
+	}
+	for i := range fields {
+		if k := fields[i].kind; k == plain || k == date {
+			dst = append(dst, fields[i].line...)
+		}
+	}
+	r.note()
+	return append(dst, "\r\n"...), nil
+}
+
+func wrapSource(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &SourceError{err}
 }
 
 // scan finds how much of p belongs to the body.
@@ -143,6 +192,9 @@ func (r *Relay) scan(p []byte) (n int, err error) {
 	switch r.Length {
 	case Chunked:
 		for n < len(p) && !r.chunks.Done() && err == nil {
+			if r.chunks.InTrailers() && (len(r.trailers) > 0 || p[n] != '\r') {
+				break // trailers are looked through before they go out
+			}
 			var data []byte
 			var used int
 			data, used, err = r.chunks.Next(p[n:])
@@ -190,6 +242,9 @@ func (r *Relay) passPlain(p []byte) error {
 }
 
 func (r *Relay) send(p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
 	if err := r.To.Write(p, r.WriteIdle); err != nil {
 		return &SinkError{err}
 	}

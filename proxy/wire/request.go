@@ -225,17 +225,13 @@ func validAuthority(p []byte) bool {
 
 // connectionFields reads what the client wants of this connection.
 func (q *Request) connectionFields() error {
-	q.Close, q.Expect, q.Upgrade, q.Trailers = q.HTTP10, false, nil, false
+	q.Expect, q.Upgrade, q.Trailers = false, nil, false
+	q.Close = closes(q.fields, q.HTTP10)
 	upgrading := false
 	for i := range q.fields {
 		f := &q.fields[i]
 		switch f.kind {
 		case connection:
-			if has(f.value, "close") {
-				q.Close = true
-			} else if q.HTTP10 && has(f.value, "keep-alive") {
-				q.Close = false
-			}
 			upgrading = upgrading || has(f.value, "upgrade")
 		case te:
 			q.Trailers = q.Trailers || has(f.value, "trailers")

@@ -45,16 +45,7 @@ func (p *Response) parse(head []byte, toHead bool) error {
 	if err := p.secondOpinion(); err != nil {
 		return err
 	}
-	p.Close = p.http10
-	for i := range p.fields {
-		if f := &p.fields[i]; f.kind == connection {
-			if has(f.value, "close") {
-				p.Close = true
-			} else if p.http10 && has(f.value, "keep-alive") {
-				p.Close = false
-			}
-		}
-	}
+	p.Close = closes(p.fields, p.http10)
 	return p.framing(toHead)
 }
 

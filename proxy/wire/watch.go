@@ -7,6 +7,9 @@ import "sync"
 // connection closed does not hit the next that gets its descriptor. 0 is none.
 type ticket uint64
 
+// watched is told, once, that its peer has closed.
+type watched interface{ left() }
+
 // slots is who is watched.
 type slots struct {
 	mu   sync.Mutex
@@ -16,10 +19,10 @@ type slots struct {
 
 type slot struct {
 	generation uint32
-	conn       *Conn
+	who        watched
 }
 
-func (s *slots) put(c *Conn) ticket {
+func (s *slots) put(c watched) ticket {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var i uint32
@@ -31,15 +34,15 @@ func (s *slots) put(c *Conn) ticket {
 		s.all = append(s.all, slot{})
 	}
 	s.all[i].generation++
-	s.all[i].conn = c
+	s.all[i].who = c
 	return ticket(s.all[i].generation)<<32 | ticket(i)
 }
 
-func (s *slots) take(t ticket) *Conn {
+func (s *slots) take(t ticket) watched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i := int(uint32(t)); i < len(s.all) && s.all[i].generation == uint32(t>>32) {
-		return s.all[i].conn
+		return s.all[i].who
 	}
 	return nil
 }
@@ -48,7 +51,7 @@ func (s *slots) drop(t ticket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := uint32(t)
-	s.all[i].conn = nil
+	s.all[i].who = nil
 	s.all[i].generation++
 	s.free = append(s.free, i)
 }

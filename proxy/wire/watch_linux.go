@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watcher notices clients that leave: one epoll instance and one goroutine for
+// Watcher notices peers that close: one epoll instance and one goroutine for
 // all connections of a node, at no cost per request. The epoll descriptor
 // itself waits in Go's poller, so no thread is blocked.
 type Watcher struct {
@@ -68,12 +68,12 @@ func (w *Watcher) watchLoop(raw syscall.RawConn) {
 }
 
 // add watches a connection that has a descriptor; 0 where it has none.
-func (w *Watcher) add(c *Conn) ticket {
-	raw := descriptor(c.nc)
+func (w *Watcher) add(nc net.Conn, who watched) ticket {
+	raw := descriptor(nc)
 	if raw == nil {
 		return 0
 	}
-	t := w.slots.put(c)
+	t := w.slots.put(who)
 	event := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(uint32(t)), Pad: int32(uint32(t >> 32))}
 	var failed error
 	err := raw.Control(func(fd uintptr) { failed = unix.EpollCtl(w.epfd, unix.EPOLL_CTL_ADD, int(fd), &event) })

@@ -2,6 +2,8 @@
 
 package wire
 
+import "net"
+
 // Watcher is for systems with epoll; elsewhere connections read ahead.
 type Watcher struct{}
 
@@ -11,6 +13,6 @@ func NewWatcher() (*Watcher, error) { return nil, nil }
 // Stop does nothing.
 func (w *Watcher) Stop() {}
 
-func (w *Watcher) add(*Conn) ticket { return 0 }
+func (w *Watcher) add(net.Conn, watched) ticket { return 0 }
 
 func (w *Watcher) remove(ticket) {}

@@ -11,8 +11,8 @@ pools: {bench: {backends: ["http://BACKEND"]}}
 `
 
 // Event streams are not buffered, as nginx's manual has it for them. Bodies
-// are, with room for one of the measured sizes in memory but not on disk: that
-// was nginx's cheapest setting of those tried.
+// are, in memory only: of no buffering and buffers of 4, 16, 32 and 64 KiB, 16
+// were within a few percent of the best at 64 KiB and by far the best at 1 MiB.
 const nginxConfig = `
 daemon off; master_process off; pid DIR/nginx.pid; error_log stderr error;
 worker_rlimit_nofile 20000;

@@ -42,6 +42,9 @@ func main() {
 
 func run(args []string, out, log io.Writer) int {
 	o, chosen, err := parse(args, log)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
 	if err != nil {
 		fmt.Fprintln(log, "bench:", err)
 		return 2

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"math"
@@ -145,7 +146,7 @@ func TestReadTrace(t *testing.T) {
 	if want := (Row{0, 374, 44}); rows[0] != want {
 		t.Errorf("first row %+v, want %+v", rows[0], want)
 	}
-	if want := (Row{4314489 * time.Microsecond, 396, 109}); rows[1] != want {
+	if want := (Row{4314579 * time.Microsecond, 396, 109}); rows[1] != want {
 		t.Errorf("second row %+v, want %+v", rows[1], want)
 	}
 	if _, err := New(Options{Trace: rows}); err != nil {
@@ -153,20 +154,23 @@ func TestReadTrace(t *testing.T) {
 	}
 	const head = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 	for name, text := range map[string]string{
-		"empty":      "",
-		"no rows":    head,
-		"no column":  "TIMESTAMP,ContextTokens\n2023-11-16 18:15:46,1\n",
-		"ragged":     head + "2023-11-16 18:15:46,1\n",
-		"time":       head + "yesterday,1,1\n",
-		"backwards":  head + "2023-11-16 18:15:46,1,1\n2023-11-16 18:15:45,1,1\n",
-		"no number":  head + "2023-11-16 18:15:46,x,1\n",
-		"no tokens":  head + "2023-11-16 18:15:46,1,0\n",
-		"many":       head + "2023-11-16 18:15:46,1,131073\n",
-		"over limit": head + strings.Repeat("2023-11-16 18:15:46,1,1\n", maxRows+1),
+		"empty":     "",
+		"no rows":   head,
+		"no column": "TIMESTAMP,ContextTokens\n2023-11-16 18:15:46,1\n",
+		"ragged":    head + "2023-11-16 18:15:46,1\n",
+		"time":      head + "yesterday,1,1\n",
+		"backwards": head + "2023-11-16 18:15:46,1,1\n2023-11-16 18:15:45,1,1\n",
+		"no number": head + "2023-11-16 18:15:46,x,1\n",
+		"no tokens": head + "2023-11-16 18:15:46,1,0\n",
+		"many":      head + "2023-11-16 18:15:46,1,131073\n",
 	} {
 		if _, err := ReadTrace(strings.NewReader(text)); !errors.Is(err, ErrTrace) {
 			t.Errorf("%s: %v, want ErrTrace", name, err)
 		}
+	}
+	three := csv.NewReader(strings.NewReader(strings.Repeat("2023-11-16 18:15:46,1,1\n", 3)))
+	if _, err := readRows(three, [3]int{0, 1, 2}, 2); !errors.Is(err, ErrTrace) {
+		t.Errorf("over the limit: %v, want ErrTrace", err)
 	}
 	if rows, err := ReadTrace(strings.NewReader("GeneratedTokens,x,TIMESTAMP,ContextTokens\r\n2,y,2023-11-16 18:15:46.5,3\r\n")); err != nil || rows[0].Context != 3 || rows[0].Generated != 2 {
 		t.Errorf("columns in another order: %v, %v", rows, err)

@@ -51,11 +51,21 @@ func (f *front) open(ctx context.Context) error {
 	if up, _ := f.state(); up {
 		return nil
 	}
-	l, err := f.listen(ctx, "tcp", f.address())
-	if err != nil {
-		return fmt.Errorf("listen on %s: %w", f.address(), err)
+	addr := f.address()
+	first := f.own && f.keep == nil
+	if first {
+		// The shared listener would join another demo backend on the same port.
+		alone, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+		if err != nil {
+			return err // says what and where
+		}
+		alone.Close()
 	}
-	if f.own && f.keep == nil {
+	l, err := f.listen(ctx, "tcp", addr)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	if first {
 		if f.keep, err = keepPort(l.Addr()); err != nil {
 			l.Close()
 			return fmt.Errorf("keep port %s: %w", l.Addr(), err)
@@ -84,9 +94,8 @@ func (f *front) shut() {
 	}
 }
 
-// close lets answers under way end until ctx does, and tells how many
-// connections it cut then.
-func (f *front) close(ctx context.Context) (cut int) {
+// close lets answers under way end until ctx does.
+func (f *front) close(ctx context.Context) {
 	f.shut()
 	if f.keep != nil {
 		f.keep.Close()
@@ -95,13 +104,10 @@ func (f *front) close(ctx context.Context) (cut int) {
 	empty := f.lastCall()
 	select {
 	case <-empty:
-		return 0
 	case <-ctx.Done():
+		f.srv.Close()
+		<-empty
 	}
-	cut = f.busy()
-	f.srv.Close()
-	<-empty
-	return cut
 }
 
 // lastCall closes connections that never sent a request, which net/http would
@@ -160,17 +166,6 @@ func (f *front) state() (up bool, conns int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.l != nil, len(f.conns)
-}
-
-func (f *front) busy() (n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, state := range f.conns {
-		if state == http.StateActive {
-			n++
-		}
-	}
-	return n
 }
 
 // tracked makes every connection one that can be found in a request's context.

@@ -70,6 +70,9 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) {
 	if outcome := a.run(); outcome != Done {
 		s.engine.cancel(a.job)
 		a.end(outcome)
+		if outcome == Broken {
+			connOf(a.ctx).reset() // on record before the client can see it
+		}
 	}
 }
 
@@ -139,7 +142,6 @@ func (a *answer) relay() Outcome {
 				return a.left()
 			}
 			if a.s.breaks(a.turn.Output) {
-				connOf(a.ctx).reset()
 				return Broken
 			}
 		}
@@ -163,6 +165,9 @@ func (a *answer) end(outcome Outcome) {
 	a.turn.Outcome = outcome
 	a.turn.Cached = int(a.job.cached.Load())
 	a.turn.Warm = a.turn.Cached > 0
+	if outcome == Stopped {
+		a.s.cutOff.Add(1)
+	}
 	a.s.metrics.count(a.turn, a.req.finish)
 	a.s.turns.add(a.turn)
 }

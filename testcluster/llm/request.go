@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	maxBody       = 8 << 20
+	maxBody       = 4 << 20
 	maxContext    = 131_072 // tokens of prompt and answer together
 	answerTokens  = 64      // of an answer for which nobody says how long it is
 	bytesPerToken = 4

@@ -20,6 +20,7 @@ type Server struct {
 	control *front
 
 	answers atomic.Uint64 // completions asked for; numbers them
+	cutOff  atomic.Int64  // those that Stop cut
 	traced  atomic.Uint64 // rows of the trace that were used
 
 	faults   atomic.Pointer[inForce]
@@ -35,7 +36,6 @@ type Server struct {
 	mu      sync.Mutex    // guards what follows
 	started chan struct{} // not nil once Start began, closed when it is over
 	stopped chan struct{} // the same of Stop
-	cutOff  int           // connections that Stop cut; stands when stopped is closed
 }
 
 // New checks the options; it opens no socket and starts nothing.
@@ -105,29 +105,28 @@ func (s *Server) Stop(ctx context.Context) error {
 		<-s.stopped
 	case started != nil:
 		<-started
-		s.cutOff = s.shutdown()
+		s.shutdown()
 		close(s.stopped)
 	default:
 		close(s.stopped)
 	}
-	if s.cutOff > 0 {
-		return fmt.Errorf("stop demo backend %s: %d connections cut before their answers ended", s.opts.ID, s.cutOff)
+	if n := s.cutOff.Load(); n > 0 {
+		return fmt.Errorf("stop demo backend %s: %d answers were cut", s.opts.ID, n)
 	}
 	return nil
 }
 
-// shutdown takes the switches away first, so that nothing opens the port again,
-// and tells how many connections it had to cut.
-func (s *Server) shutdown() int {
+// shutdown takes the switches away first, so that nothing opens the port again.
+func (s *Server) shutdown() {
 	s.running.Store(false)
 	s.unfault()
 	if s.faults.Load().Hang {
 		s.cut() // what hangs would never end
 	}
-	n := s.data.close(s.ctx) + s.control.close(s.ctx)
+	s.data.close(s.ctx)
+	s.control.close(s.ctx)
 	s.cut()
 	s.tasks.Wait()
-	return n
 }
 
 // Addr is the data port's host:port; it stays the same while the port refuses.

@@ -44,10 +44,10 @@ func ReadTrace(r io.Reader) ([]Row, error) {
 		}
 		cols[i] = c
 	}
-	return readRows(in, cols)
+	return readRows(in, cols, maxRows)
 }
 
-func readRows(in *csv.Reader, cols [3]int) ([]Row, error) {
+func readRows(in *csv.Reader, cols [3]int, limit int) ([]Row, error) {
 	var rows []Row
 	var start time.Time
 	for {
@@ -59,25 +59,19 @@ func readRows(in *csv.Reader, cols [3]int) ([]Row, error) {
 			return nil, fmt.Errorf("%w: %w", ErrTrace, err)
 		}
 		line, _ := in.FieldPos(0)
-		t, err := time.Parse(time.DateTime, rec[cols[0]]) // takes any fraction of a second
+		row, at, err := parseRow(rec, cols)
 		if err != nil {
-			return nil, fmt.Errorf("%w: line %d: TIMESTAMP: %w", ErrTrace, line, err)
+			return nil, fmt.Errorf("%w: line %d: %w", ErrTrace, line, err)
 		}
 		if len(rows) == 0 {
-			start = t
+			start = at
 		}
-		row := Row{At: t.Sub(start)}
-		if row.Context, err = count(rec[cols[1]]); err != nil {
-			return nil, fmt.Errorf("%w: line %d: ContextTokens: %w", ErrTrace, line, err)
-		}
-		if row.Generated, err = count(rec[cols[2]]); err != nil {
-			return nil, fmt.Errorf("%w: line %d: GeneratedTokens: %w", ErrTrace, line, err)
-		}
+		row.At = at.Sub(start)
 		if n := len(rows); n > 0 && row.At < rows[n-1].At {
-			return nil, fmt.Errorf("%w: line %d: TIMESTAMP %s is before the line above", ErrTrace, line, rec[cols[0]])
+			return nil, fmt.Errorf("%w: line %d: TIMESTAMP %s is before that of the line above", ErrTrace, line, rec[cols[0]])
 		}
-		if len(rows) == maxRows {
-			return nil, fmt.Errorf("%w: over %d rows; cut it", ErrTrace, maxRows)
+		if len(rows) == limit {
+			return nil, fmt.Errorf("%w: over %d rows; cut it", ErrTrace, limit)
 		}
 		rows = append(rows, row)
 	}
@@ -85,6 +79,19 @@ func readRows(in *csv.Reader, cols [3]int) ([]Row, error) {
 		return nil, fmt.Errorf("%w: no rows", ErrTrace)
 	}
 	return rows, nil
+}
+
+func parseRow(rec []string, cols [3]int) (row Row, at time.Time, err error) {
+	if at, err = time.Parse(time.DateTime, rec[cols[0]]); err != nil { // takes any fraction of a second
+		return row, at, fmt.Errorf("TIMESTAMP: %w", err)
+	}
+	if row.Context, err = count(rec[cols[1]]); err != nil {
+		return row, at, fmt.Errorf("ContextTokens: %w", err)
+	}
+	if row.Generated, err = count(rec[cols[2]]); err != nil {
+		return row, at, fmt.Errorf("GeneratedTokens: %w", err)
+	}
+	return row, at, nil
 }
 
 func count(s string) (int, error) {

@@ -59,27 +59,27 @@ func TestClientLeaves(t *testing.T) {
 			if !phase.stream {
 				body = `{"prompt":"x","max_tokens":1000,"messages":[{"content":"x"}]}`
 			}
-			running := make(chan error, 1)
-			go func() {
+			seen := make(chan error, 1)
+			go func() { // leaves when ctx ends
 				resp, err := u.ask(ctx, "POST", u.URL()+"/v1/chat/completions", body, PromptTokensHeader, phase.prompt)
 				if err == nil {
 					defer resp.Body.Close()
 					_, err = io.CopyN(io.Discard, resp.Body, int64(phase.events*100))
 				}
-				running <- err
+				seen <- err
+				<-ctx.Done()
 			}()
 			if phase.stream {
-				if err := <-running; err != nil {
+				if err := <-seen; err != nil {
 					t.Fatal(err)
 				}
-			} else {
-				eventually(t, func() error {
-					if u.Status().Running == 0 {
-						return errors.New("not running yet")
-					}
-					return nil
-				})
 			}
+			eventually(t, func() error {
+				if u.Status().Running == 0 {
+					return errors.New("not running yet")
+				}
+				return nil
+			})
 			waiting, leave := context.WithCancel(t.Context())
 			go u.stream(waiting, chat(1000)) // behind it, and leaves as well
 			eventually(t, func() error {
@@ -218,8 +218,8 @@ func TestStop(t *testing.T) {
 		graceful := make(chan error, 1)
 		go func() { graceful <- u.Stop(t.Context()) }()
 		cancel()
-		if err := u.Stop(now); err == nil || !strings.Contains(err.Error(), "1 connections") {
-			t.Errorf("Stop: %v, want one connection cut", err)
+		if err := u.Stop(now); err == nil || !strings.Contains(err.Error(), "1 answers") {
+			t.Errorf("Stop: %v, want one answer cut", err)
 		}
 		if err := <-graceful; err == nil {
 			t.Error("the Stop that was hurried says nothing")
@@ -263,7 +263,8 @@ func TestStartUndoesItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	for _, o := range []Options{{Address: taken.Addr().String()}, {Control: taken.Addr().String()}} {
+	other := serve(t, Options{})
+	for _, o := range []Options{{Address: taken.Addr().String()}, {Control: taken.Addr().String()}, {Address: other.Addr()}} {
 		s, err := New(o)
 		if err != nil {
 			t.Fatal(err)

@@ -145,7 +145,7 @@ func TestG06Trailers(t *testing.T) {
 			}
 			for _, name := range []string{"Content-Length", "Transfer-Encoding", "Host"} {
 				if lines(m.Trailers, name) != nil {
-					t.Errorf("%s: %s came in a trailer", target, name)
+					t.Errorf("%s: %s came in a trailer: %q", target, name, c.Seen().Raw)
 				}
 			}
 			if m := r.next(c, get("/next"), 2); string(m.Body) != "next" {

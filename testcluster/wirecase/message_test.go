@@ -133,3 +133,22 @@ func wantDefect(t *testing.T, defects []string, want string) {
 		t.Errorf("defects are %q, want %q", all, want)
 	}
 }
+
+func FuzzMessage(f *testing.F) {
+	f.Add("POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5;x\r\nhello\r\n0\r\nX: y\r\n\r\n")
+	f.Add("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	f.Fuzz(func(t *testing.T, raw string) {
+		for _, read := range []func(*Message) framing{(*Message).asRequest, func(m *Message) framing { return m.asResponse("GET") }} {
+			r := bufio.NewReader(strings.NewReader(raw))
+			m, err := readHead(r)
+			if err != nil {
+				continue
+			}
+			b := bodyReader{r: r, piece: m.take}
+			m.end(&b, b.read(read(m)))
+			if !strings.HasPrefix(raw, string(m.Raw)) || len(m.Raw)+len(m.Body) > len(raw) || m.Complete && m.Cut {
+				t.Errorf("%q became head %q and body %q", raw, m.Raw, m.Body)
+			}
+		}
+	})
+}

@@ -16,7 +16,7 @@ type Streams struct {
 	Count         int
 	Period        time.Duration // between two events of a stream
 	Size          int           // bytes of an event
-	AtOnce        bool          // the first event at once, and only then the next stream opens in its turn
+	AtOnce        bool          // the first event comes at once; else after a share of the period
 	Ramp          int           // streams opened per second
 	Warm, Measure time.Duration
 	Mark          func() // called at the begin and at the end of the measured time

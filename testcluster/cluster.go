@@ -1,0 +1,186 @@
+// Package testcluster runs starling for real on one machine, in one process:
+// nodes, demo backends and the traffic between them. `starling dev` is made of
+// it, and so are the tests that look at whole nodes from outside; anybody's
+// tests may start one:
+//
+//	c, err := testcluster.Start(ctx, testcluster.Options{Backends: 3})
+//	if err != nil { ... }
+//	defer c.Stop(ctx)
+//	http.Get(c.Node(0).URL() + "/v1/models")
+//	c.Backend(1).Kill()
+//
+// Several clusters may run side by side. What a cluster opens and writes is gone
+// after its Stop. The package must not know what its nodes are made of: it uses
+// what a user can use.
+package testcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/starling-lb/starling/node"
+	"github.com/starling-lb/starling/proxy"
+	"github.com/starling-lb/starling/proxy/backend"
+	"github.com/starling-lb/starling/testcluster/llm"
+)
+
+// PoolName is the pool that every route of a cluster's nodes leads to.
+const PoolName = "llm"
+
+// ErrNodes is what Start returns for a number of nodes that it cannot start.
+var ErrNodes = errors.New("more than one node is not supported yet")
+
+// Options say what a cluster is made of.
+type Options struct {
+	Nodes    int         // 1 if left zero
+	Backends int         // demo backends, b1 and so on
+	Backend  llm.Options // of each of them; ID and addresses are the cluster's
+
+	// UsualPorts takes the ports that people expect, 8080 and 9901 for the node,
+	// 9001 and 9101 on for the backends, each where it is free. Otherwise, and
+	// instead of one that is taken, it is any free port.
+	UsualPorts bool
+
+	Config func(*node.Config) // has the last word on a node's configuration
+	Dial   proxy.Dialer       // to backends; nil: TCP
+	Logger *slog.Logger       // of nodes and backends; nil: discards
+}
+
+// Cluster is what runs.
+type Cluster struct {
+	nodes    []*Node
+	backends []*Backend
+	dir      string // all that the nodes write
+}
+
+// Node is one starling of the cluster.
+type Node struct{ *node.Node }
+
+// URL is the base of what clients ask, without a slash at its end.
+func (n *Node) URL() string { return "http://" + n.ProxyAddrs()[0] }
+
+// AdminURL is the base of its admin API.
+func (n *Node) AdminURL() string { return "http://" + n.AdminAddr() }
+
+// Backend is one demo backend of the cluster.
+type Backend struct {
+	*llm.Server
+	ID string
+}
+
+// Kill refuses connections and breaks those that run, as a process that died.
+func (b *Backend) Kill() error { return b.SetFaults(llm.Faults{Refuse: true, CloseConns: true}) }
+
+// Revive takes all faults away.
+func (b *Backend) Revive() error { return b.SetFaults(llm.Faults{}) }
+
+// Node is node number i, from 0.
+func (c *Cluster) Node(i int) *Node { return c.nodes[i] }
+
+// Backend is demo backend number i, from 0.
+func (c *Cluster) Backend(i int) *Backend { return c.backends[i] }
+
+// Backends are all demo backends.
+func (c *Cluster) Backends() []*Backend { return c.backends }
+
+// Start brings up backends and nodes and returns when they serve, or with all
+// undone. ctx bounds the start only.
+func Start(ctx context.Context, o Options) (*Cluster, error) {
+	if o.Nodes > 1 {
+		return nil, fmt.Errorf("%d nodes: %w; leave it at 1", o.Nodes, ErrNodes)
+	}
+	c := &Cluster{}
+	err := c.startAll(ctx, o)
+	if err == nil {
+		return c, nil
+	}
+	now, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	cancel()
+	return nil, errors.Join(err, c.Stop(now))
+}
+
+func (c *Cluster) startAll(ctx context.Context, o Options) error {
+	var err error
+	if c.dir, err = os.MkdirTemp("", "starling-"); err != nil {
+		return fmt.Errorf("directory of the cluster: %w", err)
+	}
+	for i := range o.Backends {
+		if err := c.startBackend(ctx, o, i); err != nil {
+			return err
+		}
+	}
+	return c.startNode(ctx, o)
+}
+
+func (c *Cluster) startBackend(ctx context.Context, o Options, i int) error {
+	b := o.Backend
+	b.ID = fmt.Sprintf("b%d", i+1)
+	b.Address, b.Control = o.port(ctx, 9001+i), o.port(ctx, 9101+i)
+	if b.Logger == nil && o.Logger != nil {
+		b.Logger = o.Logger.With("component", b.ID)
+	}
+	s, err := llm.New(b)
+	if err != nil {
+		return err
+	}
+	if err := s.Start(ctx); err != nil {
+		return err
+	}
+	c.backends = append(c.backends, &Backend{Server: s, ID: b.ID})
+	return nil
+}
+
+func (c *Cluster) startNode(ctx context.Context, o Options) error {
+	n, err := node.New(c.config(ctx, o), node.Options{Logger: o.Logger, Dial: o.Dial})
+	if err != nil {
+		return fmt.Errorf("node n1: %w", err)
+	}
+	if err := n.Start(ctx); err != nil {
+		return fmt.Errorf("start node n1: %w", err)
+	}
+	c.nodes = append(c.nodes, &Node{n})
+	return nil
+}
+
+// config is what a file for this cluster would hold.
+func (c *Cluster) config(ctx context.Context, o Options) node.Config {
+	cfg := node.DefaultConfig()
+	cfg.Node.Name = "n1"
+	cfg.Node.DataDir = filepath.Join(c.dir, "n1")
+	cfg.Admin.Address = o.port(ctx, 9901)
+	pool := proxy.DefaultPool()
+	for _, b := range c.backends {
+		entry := backend.DefaultConfig()
+		entry.ID, entry.URL = b.ID, b.URL()
+		pool.Backends = append(pool.Backends, entry)
+	}
+	cfg.Pools = map[string]proxy.PoolConfig{PoolName: pool}
+	route := proxy.DefaultRoute()
+	route.Pool = PoolName
+	l := proxy.DefaultListener()
+	l.Address, l.Routes = o.port(ctx, 8080), []proxy.RouteConfig{route}
+	cfg.Listeners = []proxy.ListenerConfig{l}
+	if o.Config != nil {
+		o.Config(&cfg)
+	}
+	return cfg
+}
+
+// Stop drains the nodes until ctx ends, then ends what still runs, and leaves
+// nothing behind. It may be called again.
+func (c *Cluster) Stop(ctx context.Context) error {
+	var errs []error
+	for _, n := range c.nodes {
+		errs = append(errs, n.Stop(ctx))
+	}
+	now, cancel := context.WithCancel(ctx)
+	cancel() // nobody is left to ask a backend anything
+	for _, b := range c.backends {
+		_ = b.Server.Stop(now) // says only that answers were cut, which is what a Stop that is not graceful does
+	}
+	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
+}

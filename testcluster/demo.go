@@ -1,0 +1,45 @@
+package testcluster
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/starling-lb/starling/node"
+	"github.com/starling-lb/starling/testcluster/llm"
+)
+
+// DemoBackend is a backend that people can follow by eye, and of which a laptop
+// can run several: with the default load, three of them have some ten streams
+// each, of some 45 tokens per second.
+func DemoBackend() llm.Options { return llm.Options{Decode: 60, Prefill: 8000, Knee: 32} }
+
+// DemoConfig has a backend come back a few seconds after it was started again,
+// where the defaults have longer streams than a demo in mind.
+func DemoConfig(cfg *node.Config) {
+	pool := cfg.Pools[PoolName]
+	pool.Outlier.BaseEjection, pool.Outlier.MaxEjection = 2*time.Second, 4*time.Second
+	cfg.Pools[PoolName] = pool
+}
+
+// Guide says in words for people what runs where and how to use it.
+func (c *Cluster) Guide() string {
+	var b strings.Builder
+	n := c.Node(0)
+	fmt.Fprintf(&b, "one starling and %d demo LLM backends are running\n\n", len(c.backends))
+	fmt.Fprintf(&b, "  proxy  %s\n", n.URL())
+	fmt.Fprintf(&b, "  admin  %s  try /v1/status, /v1/backends, /metrics\n", n.AdminURL())
+	for _, d := range c.backends {
+		fmt.Fprintf(&b, "  %-5s  %s  its switches: %s/control/faults\n", d.ID, d.URL(), d.ControlURL())
+	}
+	fmt.Fprintf(&b, "\nwatch an answer come, token by token, in another terminal:\n\n")
+	fmt.Fprintf(&b, "  curl -N %s/v1/chat/completions -H 'Content-Type: application/json' -d '{\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"Tell me about starlings.\"}]}'\n", n.URL())
+	if len(c.backends) > 0 {
+		first := c.backends[0]
+		fmt.Fprintf(&b, "\nmake %s hang, and mend it:\n\n", first.ID)
+		fmt.Fprintf(&b, "  curl -X PUT %s/control/faults -d '{\"hang\":true}'\n", first.ControlURL())
+		fmt.Fprintf(&b, "  curl -X PUT %s/control/faults -d '{}'\n", first.ControlURL())
+	}
+	fmt.Fprintf(&b, "\nctrl-C ends all of it\n\n")
+	return b.String()
+}
