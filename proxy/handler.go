@@ -39,8 +39,8 @@ type client struct {
 
 func newClient(s *Server, l *listener, nc net.Conn) *client {
 	c := &client{server: s, listener: l, born: time.Now()}
-	c.conn = wire.NewConn(nc, &s.stock, s.watcher, c)
 	c.stream.client = c
+	c.conn = wire.NewConn(nc, &s.stock, s.watcher, c)
 	if ap, err := netip.ParseAddrPort(nc.RemoteAddr().String()); err == nil {
 		c.addr = ap.Addr().Unmap().String()
 		c.trusted = l.trusts(ap.Addr().Unmap())

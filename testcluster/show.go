@@ -224,22 +224,27 @@ func until(b api.Backend) string {
 	return fmt.Sprintf(" for %v", b.EjectedUntil.Sub(b.Since).Round(time.Second))
 }
 
-// figures is the live line; what a narrow terminal may cut stands last.
+// figures is the live line; with three backends it fits 80 columns.
 func figures(snap load.Snapshot, seen []api.Backend) string {
-	return fmt.Sprintf("%d streams  %.0f tokens/s  ttfb p50 %v p99 %v  %d failed  %s",
-		snap.Open, snap.Rate, short(snap.FirstByte.P50), short(snap.FirstByte.P99), snap.Failures(), shares(seen))
+	failed := ""
+	if n := snap.Failures(); n > 0 {
+		failed = fmt.Sprintf("%d FAILED  ", n)
+	}
+	return fmt.Sprintf("%s%d streams %.0f tokens/s  ttfb p50 %v p99 %v  %s",
+		failed, snap.Open, snap.Rate, short(snap.FirstByte.P50), short(snap.FirstByte.P99), shares(seen))
 }
 
 // shares says where the streams are, and who gets none.
 func shares(seen []api.Backend) string {
 	parts := make([]string, len(seen))
 	for i, b := range seen {
-		parts[i] = fmt.Sprintf("%s %.0f%%", b.ID, 100*share(seen, b.ID))
-		if b.State != backend.Active {
-			parts[i] += " " + string(b.State)
+		if part := share(seen, b.ID); part > 0 || b.State == backend.Active {
+			parts[i] = fmt.Sprintf("%s %.0f%%", b.ID, 100*part)
+		} else {
+			parts[i] = fmt.Sprintf("%s %s", b.ID, b.State)
 		}
 	}
-	return strings.Join(parts, "  ")
+	return strings.Join(parts, " ")
 }
 
 // share is a backend's part of the node's streams.

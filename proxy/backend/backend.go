@@ -66,9 +66,13 @@ func (b *Backend) usable(now time.Time) (ok, trial bool) {
 	case Active:
 		return true, false
 	case Ejected:
-		if now.After(s.Until) && b.trial.CompareAndSwap(false, true) {
+		if !now.After(s.Until) || !b.trial.CompareAndSwap(false, true) {
+			return false, false
+		}
+		if b.standing.Load() == s {
 			return true, true
 		}
+		b.trial.Store(false) // another trial has decided meanwhile
 	}
 	return false, false
 }

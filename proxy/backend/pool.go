@@ -51,15 +51,14 @@ func (p *Pool) Pick(now time.Time, tried []*Backend) (Lease, error) {
 	if len(p.Backends) == 0 {
 		return Lease{}, ErrNone
 	}
-	n := len(p.Backends)
-	first, trial := p.draw(rand.IntN(n), now, tried, nil)
+	first, trial := p.draw(now, tried, nil)
 	switch {
 	case first == nil:
 		return Lease{}, ErrNone
-	case trial || n == 1:
+	case trial || len(p.Backends) == 1:
 		return first.claim(trial), nil
 	}
-	second, trial := p.draw((first.Slot+1+rand.IntN(n-1))%n, now, tried, first)
+	second, trial := p.draw(now, tried, first)
 	if second != nil && (trial || second.load() < first.load()) {
 		return second.claim(trial), nil
 	}
@@ -69,11 +68,21 @@ func (p *Pool) Pick(now time.Time, tried []*Backend) (Lease, error) {
 // load is what the next stream would make of the backend: streams per weight.
 func (b *Backend) load() float64 { return float64(b.inFlight.Load()+1) / float64(b.Weight) }
 
-// draw takes the backend at start or the next one that may be used and is not
-// drawn yet.
-func (p *Pool) draw(start int, now time.Time, tried []*Backend, drawn *Backend) (b *Backend, trial bool) {
-	for i := range p.Backends {
-		b := p.Backends[(start+i)%len(p.Backends)]
+// redraws is how often draw takes one at random before it goes over all.
+const redraws = 8
+
+// draw takes a backend that may be used and is not drawn yet. In place of one
+// that may not be used it draws again: going on to the next would give whoever
+// stands behind an ejected backend the streams of both.
+func (p *Pool) draw(now time.Time, tried []*Backend, drawn *Backend) (b *Backend, trial bool) {
+	n := len(p.Backends)
+	start := rand.IntN(n)
+	for i := range redraws + n {
+		at := (start + i) % n
+		if i < redraws {
+			at = rand.IntN(n)
+		}
+		b := p.Backends[at]
 		if b == drawn || slices.Contains(tried, b) {
 			continue
 		}

@@ -47,11 +47,7 @@ type Conn struct {
 // client leaves. watcher may be nil.
 func NewConn(nc net.Conn, stock *Buffers, watcher *Watcher, l Leaver) *Conn {
 	c := &Conn{End: newEnd(nc, stock), watcher: watcher, leaver: l}
-	if watcher != nil {
-		if c.ticket = watcher.add(nc, c); c.ticket != 0 {
-			c.edge = newEdge(&c.End)
-		}
-	}
+	c.ticket = c.enroll(watcher, c)
 	return c
 }
 

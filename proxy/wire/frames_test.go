@@ -191,7 +191,8 @@ func FuzzFrames(f *testing.F) {
 // incomplete head counted as if zeros followed.
 func frameEnds(p []byte) (ends []int, broken bool, left uint64) {
 	for at := uint64(0); at < uint64(len(p)); {
-		head := append(p[at:len(p):len(p)], make([]byte, 14)...)
+		var head [14]byte
+		copy(head[:], p[at:])
 		size, rest := uint64(2), uint64(head[1]&0x7f)
 		switch rest {
 		case 126:

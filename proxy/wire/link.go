@@ -28,11 +28,7 @@ type Link struct {
 // NewLink wraps a connection to a backend. watcher may be nil.
 func NewLink(nc net.Conn, stock *Buffers, watcher *Watcher) *Link {
 	l := &Link{End: newEnd(nc, stock), watcher: watcher}
-	if watcher != nil {
-		if l.ticket = watcher.add(nc, l); l.ticket != 0 {
-			l.edge = newEdge(&l.End)
-		}
-	}
+	l.ticket = l.enroll(watcher, l)
 	return l
 }
 

@@ -20,12 +20,12 @@ func proxyTLV(kind byte, value string) []byte {
 	return append(binary.BigEndian.AppendUint16([]byte{kind}, uint16(len(value))), value...)
 }
 
-// proxySummed sets the checksum that the header ends with, and adds flip.
-func proxySummed(head string, flip uint32) string {
+// proxySummed sets the checksum that stands that many bytes before the
+// header's end, zero so far, and adds flip.
+func proxySummed(head string, before int, flip uint32) string {
 	p := []byte(head)
-	clear(p[len(p)-4:])
 	sum := crc32.Checksum(p, crc32.MakeTable(crc32.Castagnoli))
-	binary.BigEndian.PutUint32(p[len(p)-4:], sum+flip)
+	binary.BigEndian.PutUint32(p[len(p)-before:], sum+flip)
 	return string(p)
 }
 
@@ -94,12 +94,12 @@ func proxyCases() []struct{ name, head, from, to string } {
 		{"v2 TLVs", proxyV2(0x21, 0x11, join(proxyBlock4, proxyTLV(4, ""), proxyTLV(2, "a.example"))...), from4, to4},
 		{"v2 largest", proxyV2(0x21, 0x11, join(proxyBlock4, proxyTLV(4, strings.Repeat("x", maxProxyBlock-15)))...), from4, to4},
 		{"v2 too large", proxyV2(0x21, 0x11, join(proxyBlock4, proxyTLV(4, strings.Repeat("x", maxProxyBlock-14)))...), "", ""},
-		{"v2 checksum", proxySummed(proxyV2(0x21, 0x21, join(proxyBlock6(), proxyTLV(5, "id"), checksum)...), 0), from6, to6},
-		{"v2 checksum of another", string(append([]byte(proxySummed(proxyV2(0x21, 0x21, join(proxyBlock6(), checksum)...), 0))[:51], 1, 3, 0, 4, 0, 0, 0, 0)), "", ""},
-		{"v2 wrong checksum", proxySummed(proxyV2(0x21, 0x21, join(proxyBlock6(), checksum)...), 1), "", ""},
-		{"v2 wrong checksum, UDP", proxySummed(proxyV2(0x21, 0x12, join(proxyBlock4, checksum)...), 1), "", ""},
+		{"v2 checksum", proxySummed(proxyV2(0x21, 0x21, join(proxyBlock6(), proxyTLV(5, "id"), checksum)...), 4, 0), from6, to6},
+		{"v2 checksum before a TLV", proxySummed(proxyV2(0x21, 0x11, join(proxyBlock4, checksum, proxyTLV(4, "x"))...), 8, 0), from4, to4},
+		{"v2 wrong checksum", proxySummed(proxyV2(0x21, 0x21, join(proxyBlock6(), checksum)...), 4, 1), "", ""},
+		{"v2 wrong checksum, UDP", proxySummed(proxyV2(0x21, 0x12, join(proxyBlock4, checksum)...), 4, 1), "", ""},
 		{"v2 short checksum", proxyV2(0x21, 0x11, join(proxyBlock4, proxyTLV(3, "abc"))...), "", ""},
-		{"v2 two checksums", proxySummed(proxyV2(0x21, 0x11, join(proxyBlock4, checksum, checksum)...), 0), "", ""},
+		{"v2 two checksums", proxySummed(proxyV2(0x21, 0x11, join(proxyBlock4, checksum, checksum)...), 4, 0), "", ""},
 		{"v2 TLV cut off", proxyV2(0x21, 0x11, join(proxyBlock4, []byte{4, 0})...), "", ""},
 		{"v2 TLV too long", proxyV2(0x21, 0x11, join(proxyBlock4, []byte{4, 0, 2, 0})...), "", ""},
 		{"v2 block too short", proxyV2(0x21, 0x11, proxyBlock4[:11]...), "", ""},
@@ -156,7 +156,7 @@ func TestParseProxyRefusesAtOnce(t *testing.T) {
 }
 
 func TestParseProxyV2DoesNotAllocate(t *testing.T) {
-	head := []byte(proxySummed(proxyV2(0x21, 0x11, join(proxyBlock4, proxyTLV(proxyTLVChecksum, "\x00\x00\x00\x00"))...), 0))
+	head := []byte(proxySummed(proxyV2(0x21, 0x11, join(proxyBlock4, proxyTLV(proxyTLVChecksum, "\x00\x00\x00\x00"))...), 4, 0))
 	if n := testing.AllocsPerRun(100, func() { _, _, _ = ParseProxy(head) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"regexp"
 	"strings"
 	"testing"
 )
@@ -82,7 +81,8 @@ func FuzzEvents(f *testing.F) {
 }
 
 func readEvents(s string) (events, comments int64) {
-	lines := regexp.MustCompile("\r\n|\r|\n").Split(strings.TrimPrefix(s, "\xEF\xBB\xBF"), -1)
+	s = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(strings.TrimPrefix(s, "\xEF\xBB\xBF"))
+	lines := strings.Split(s, "\n")
 	data := false
 	for _, line := range lines[:len(lines)-1] { // the last has no end
 		name, _, _ := strings.Cut(line, ":")

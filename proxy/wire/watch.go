@@ -22,6 +22,20 @@ type slot struct {
 	who        watched
 }
 
+// enroll has the watcher tell who when the peer closes, which makes waiting by
+// edges sound; both or none.
+func (e *End) enroll(w *Watcher, who watched) ticket {
+	if w == nil {
+		return 0
+	}
+	e.edge = newEdge(e) // before: who may be told at once
+	t := w.add(e.nc, who)
+	if t == 0 {
+		e.edge = nil
+	}
+	return t
+}
+
 func (s *slots) put(c watched) ticket {
 	s.mu.Lock()
 	defer s.mu.Unlock()

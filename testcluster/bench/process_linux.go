@@ -205,17 +205,33 @@ func eachThread(do func(id int) error) error {
 // cannot run because of them. Proxies must not be started meanwhile, they
 // would inherit it.
 func realTime() (undo func(), allowed bool) {
-	set := func(policy, priority uint32) error {
-		return eachThread(func(id int) error {
-			return unix.SchedSetAttr(id, &unix.SchedAttr{Policy: policy, Priority: priority}, 0)
-		})
-	}
-	undo = func() { _ = set(unix.SCHED_NORMAL, 0) }
-	if set(unix.SCHED_FIFO, 10) != nil {
+	undo = func() { _ = schedule(unix.SCHED_NORMAL, 0) }
+	if schedule(unix.SCHED_FIFO, 10) != nil {
 		undo()
 		return func() {}, false
 	}
 	return undo, true
+}
+
+// schedule gives all threads one policy. A thread that is made meanwhile has
+// its maker's, so it is done again until all had it already: one thread left
+// behind would starve the others of its CPU for the rest of the run.
+func schedule(policy, priority uint32) error {
+	for changed := true; changed; {
+		changed = false
+		err := eachThread(func(id int) error {
+			is, err := unix.SchedGetAttr(id, 0)
+			if err != nil || is.Policy == policy {
+				return err
+			}
+			changed = true
+			return unix.SchedSetAttr(id, &unix.SchedAttr{Policy: policy, Priority: priority}, 0)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // pinThread pins a thread by its id; 0 is the calling one. New threads and

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) {
@@ -124,6 +125,31 @@ func TestAwaitPort(t *testing.T) {
 	p := &process{at: l.Addr().(*net.TCPAddr).AddrPort(), output: &output{}}
 	if err := p.awaitPort(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestRealTimeIsUndoneForAllThreads(t *testing.T) {
+	undo, allowed := realTime()
+	policies := func() map[uint32]int {
+		n := map[uint32]int{}
+		if err := eachThread(func(id int) error {
+			is, err := unix.SchedGetAttr(id, 0)
+			if err == nil {
+				n[is.Policy]++
+			}
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	during := policies()
+	undo()
+	if after := policies(); len(after) != 1 || after[unix.SCHED_NORMAL] == 0 {
+		t.Errorf("threads by policy afterwards: %v", after)
+	}
+	if allowed && (len(during) != 1 || during[unix.SCHED_FIFO] == 0) {
+		t.Errorf("threads by policy meanwhile: %v", during)
 	}
 }
 

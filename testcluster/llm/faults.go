@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"sync/atomic"
 	"time"
 )
 
@@ -94,6 +95,21 @@ type inForce struct {
 	Faults
 	down    bool          // the flap's phase
 	changed chan struct{} // closed when this is no longer in force
+}
+
+// switches are the faults and who changes them: faultLoop alone.
+type switches struct {
+	faults   atomic.Pointer[inForce]
+	commands chan setFaults
+	running  atomic.Bool
+	noFaults context.Context // ends when the switches can no longer be set
+	unfault  context.CancelFunc
+}
+
+func (s *switches) off() {
+	s.faults.Store(&inForce{changed: make(chan struct{})})
+	s.commands = make(chan setFaults)
+	s.noFaults, s.unfault = context.WithCancel(context.Background())
 }
 
 type setFaults struct {

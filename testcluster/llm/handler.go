@@ -79,6 +79,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) {
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, req *request) *answer {
 	n := s.answers.Add(1)
 	orDefault(&req.id, fmt.Sprintf("%s-%d", s.opts.ID, n))
+	w.Header().Set(RequestIDHeader, req.id)
 	object, prefix := req.object()
 	now := time.Now()
 	return &answer{

@@ -19,19 +19,23 @@ type Server struct {
 	data    *front
 	control *front
 
-	answers atomic.Uint64 // completions asked for; numbers them
-	cutOff  atomic.Int64  // those that Stop cut
+	tally
+	switches
+	life
+}
+
+// tally counts completions.
+type tally struct {
+	answers atomic.Uint64 // asked for; numbers them
 	traced  atomic.Uint64 // rows of the trace that were used
+	cutOff  atomic.Int64  // cut by Stop
+}
 
-	faults   atomic.Pointer[inForce]
-	commands chan setFaults
-	running  atomic.Bool
-
-	ctx      context.Context // ends when streams are cut
-	cut      context.CancelFunc
-	noFaults context.Context // ends when the switches can no longer be set
-	unfault  context.CancelFunc
-	tasks    sync.WaitGroup
+// life is what Start begins and Stop ends.
+type life struct {
+	ctx   context.Context // ends when streams are cut
+	cut   context.CancelFunc
+	tasks sync.WaitGroup
 
 	mu      sync.Mutex    // guards what follows
 	started chan struct{} // not nil once Start began, closed when it is over
@@ -45,15 +49,13 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		opts:     o,
-		created:  time.Now(),
-		engine:   newEngine(o),
-		turns:    &ring{limit: o.KeepTurns},
-		commands: make(chan setFaults),
+		opts:    o,
+		created: time.Now(),
+		engine:  newEngine(o),
+		turns:   &ring{limit: o.KeepTurns},
 	}
-	s.faults.Store(&inForce{changed: make(chan struct{})})
 	s.ctx, s.cut = context.WithCancel(context.Background())
-	s.noFaults, s.unfault = context.WithCancel(context.Background())
+	s.switches.off()
 	s.metrics = newMetrics(s)
 	s.data = newFront(s, o.Address, s.routes())
 	s.control = newFront(s, o.Control, s.controlRoutes())

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -101,6 +103,37 @@ func TestClientLeaves(t *testing.T) {
 			}
 			u.idle()
 		})
+	}
+}
+
+// Clients that come and go, faults that come and go: nothing is left, and every
+// request is on record once.
+func TestChurnLeavesNothing(t *testing.T) {
+	u := serve(t, Options{Speed: 50, MaxActive: 4, MaxQueue: 4})
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	var all sync.WaitGroup
+	for worker := range 16 {
+		rng := rand.New(rand.NewPCG(seed, uint64(worker)))
+		all.Go(func() {
+			for range 20 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(40))*time.Millisecond)
+				u.stream(ctx, chat(1+rng.IntN(40)), SessionHeader, fmt.Sprint(rng.IntN(5)), RequestIDHeader, fmt.Sprint(worker))
+				cancel()
+			}
+		})
+	}
+	for _, f := range []Faults{{Hang: true}, {BreakAfter: 10}, {Refuse: true, CloseConns: true}, {Slow: 3}, {}} {
+		set(t, u, f)
+	}
+	all.Wait()
+	u.idle()
+	if l := u.engine.load(); l.held != 0 || l.sessions > 5 {
+		t.Errorf("%d tokens are held and %d sessions, want 0 and at most 5", l.held, l.sessions)
+	}
+	turns, lost := u.Turns(0)
+	if n := u.answers.Load(); lost != 0 || uint64(len(turns)) != n || n == 0 {
+		t.Errorf("%d of %d requests are on record", len(turns), n)
 	}
 }
 

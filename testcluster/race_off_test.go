@@ -1,0 +1,5 @@
+//go:build !race
+
+package testcluster_test
+
+const raceFactor = 1
