@@ -186,7 +186,7 @@ func decoded(document string) string {
 		if key != "model" {
 			continue
 		}
-		if n, ok := value.(json.Number); ok && strings.HasSuffix(strings.TrimRight(document[:d.InputOffset()], " \t\r\n"), n.String()) && int(d.InputOffset()) == len(document) {
+		if _, ok := value.(json.Number); ok && int(d.InputOffset()) == len(document) {
 			return "unknown" // a longer number may be meant
 		}
 		if value == nil {

@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/starling-lb/starling/node"
 	"github.com/starling-lb/starling/proxy"
@@ -139,7 +140,11 @@ func (c *Cluster) startNode(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("node n1: %w", err)
 	}
-	if err := n.Start(ctx); err != nil {
+	switch err := n.Start(ctx); {
+	case errors.Is(err, syscall.EADDRINUSE) && o.UsualPorts: // taken since it was asked for
+		o.UsualPorts = false
+		return c.startNode(ctx, o)
+	case err != nil:
 		return fmt.Errorf("start node n1: %w", err)
 	}
 	c.nodes = append(c.nodes, &Node{n})

@@ -5,7 +5,7 @@ import "sync"
 // Sizes of the buffers that a connection holds. A head or a body that needs
 // more moves up a size; a quiet connection goes back to none.
 const (
-	smallBuffer = 4 << 10
+	smallBuffer = 16 << 10
 	bodyBuffer  = 64 << 10
 	largeBuffer = 128 << 10
 )

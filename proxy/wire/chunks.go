@@ -54,9 +54,9 @@ func (c *Chunks) Scan(p []byte) (n int, done bool, err error) {
 // Done tells whether the end was seen.
 func (c *Chunks) Done() bool { return c.state == chunksDone }
 
-// InTrailers tells whether the data has ended and what follows is trailers, or
-// the end.
-func (c *Chunks) InTrailers() bool { return c.state >= trailerStart && c.state < chunksDone }
+// atTrailers tells whether the data has ended and what follows is a trailer, or
+// the empty line at the end.
+func (c *Chunks) atTrailers() bool { return c.state == trailerStart }
 
 // Next goes on to the next piece of data, which it returns, or to the end of
 // the data, of p or of the body. used counts framing and data.

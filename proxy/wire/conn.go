@@ -127,19 +127,20 @@ func (c *Conn) take() bool {
 		n, err := c.nextHead()
 		if n == 0 && err == nil {
 			c.idle.Store(len(c.Buffered()) == 0)
-			if c.edge != nil {
-				c.edge.bound = c.waits()
-			}
+			c.bound = c.waits()
 			return false
 		}
 		c.idle.Store(false)
+		c.headBy = time.Time{} // the next head has its own time
 		if err == nil {
 			err = c.request.parse(c.Buffered()[:n])
 			c.Discard(n)
 		}
 		if err == nil && c.within && c.readsOn() {
-			c.handOver = true
-			return true
+			if c.grab(c.request.Length); c.readsOn() {
+				c.handOver = true
+				return true
+			}
 		}
 		again := c.handle(err)
 		if !again {

@@ -24,7 +24,6 @@ type edge struct {
 	ready   func(fd uintptr) bool // made once
 	fd      int                   // while the callback of a client connection runs: for its writes; else -1
 	t       taker
-	bound   bound
 	err     error
 	held    int           // the descriptor that the callback was called with
 	pending []byte        // sent before the first wait
@@ -39,11 +38,11 @@ func newEdge(e *End) *edge {
 	return &edge{raw: raw, ready: e.onEdge, fd: -1}
 }
 
-func (e *End) awaitEdge(t taker, b bound) error {
+func (e *End) awaitEdge(t taker) error {
 	w := e.edge
-	w.t, w.bound, w.err = t, b, nil
+	w.t, w.err = t, nil
 	for {
-		if !e.arm(w.bound) {
+		if !e.arm(e.bound) {
 			return ErrInterrupted
 		}
 		err := w.raw.Read(w.ready)
@@ -88,13 +87,30 @@ func (e *End) onEdge(fd uintptr) bool {
 		switch {
 		case w.t.take():
 			return true
-		case !e.arm(w.bound):
+		case !e.arm(e.bound):
 			w.err = ErrInterrupted
 			return true
 		case !e.full && e.hup.Load() == hupNone:
 			e.Rest()
 			return false
 		}
+	}
+}
+
+// grab reads on while there is more, without waiting, until n bytes are
+// buffered: a small body that came with its head needs no other goroutine.
+func (e *End) grab(n int64) {
+	if !e.full || n <= 0 || n > bodyBuffer {
+		return
+	}
+	e.Reserve(int(n))
+	for int64(e.w-e.r) < n {
+		e.makeRoom()
+		got, errno := recv(uintptr(e.edge.held), e.buf[e.w:])
+		if errno != 0 || got == 0 {
+			return // the next read meets it again
+		}
+		e.w += got
 	}
 }
 

@@ -27,6 +27,7 @@ type End struct {
 	full    bool   // the last read filled the buffer: more was there
 	room    int    // how large a buffer the next read should find
 	edge    *edge  // waits without a failing read before; nil: the plain loop
+	bound   bound  // of the wait that is under way; its taker may change it
 	readBy  time.Time
 	writeBy time.Time
 	sent    int64 // bytes the kernel has taken
@@ -94,11 +95,12 @@ type taker interface {
 // the connection, ErrIdle when the bound is over, ErrInterrupted, or the
 // network's error.
 func (e *End) await(t taker, b bound) error {
+	e.bound = b
 	if e.edge != nil {
-		return e.awaitEdge(t, b)
+		return e.awaitEdge(t)
 	}
 	for {
-		if err := e.fill(b); err != nil {
+		if err := e.fill(e.bound); err != nil {
 			return err
 		}
 		if t.take() {

@@ -113,11 +113,11 @@ func (r *Relay) first(head []byte) (done bool, err error) {
 
 // Ended tells whether the whole body was read.
 func (r *Relay) Ended() bool {
-	switch r.Length {
-	case Chunked:
-		return r.chunks.Done()
-	case UntilClose:
+	switch {
+	case r.over, r.Length == UntilClose:
 		return false
+	case r.Length == Chunked:
+		return r.chunks.Done()
 	}
 	return r.data >= r.Length
 }
@@ -188,11 +188,10 @@ func wrapSource(err error) error {
 
 // scan finds how much of p belongs to the body.
 func (r *Relay) scan(p []byte) (n int, err error) {
-	defer r.note()
 	switch r.Length {
 	case Chunked:
 		for n < len(p) && !r.chunks.Done() && err == nil {
-			if r.chunks.InTrailers() && (len(r.trailers) > 0 || p[n] != '\r') {
+			if len(r.trailers) > 0 || r.chunks.atTrailers() && p[n] != '\r' {
 				break // trailers are looked through before they go out
 			}
 			var data []byte
@@ -212,7 +211,11 @@ func (r *Relay) scan(p []byte) (n int, err error) {
 		r.data += int64(n)
 	}
 	if r.Limit > 0 && r.data > r.Limit {
+		r.over = true
 		return 0, &SourceError{ErrBodyTooLarge} // nothing of this piece goes out: the end may be in it
+	}
+	if err == nil {
+		r.note()
 	}
 	return n, err
 }

@@ -71,19 +71,23 @@ func (t *trial) times(warm, measure time.Duration) (time.Duration, time.Duration
 }
 
 func (t *trial) mark() {
-	if t.proxy == nil {
-		t.meters = append(t.meters, 0)
-		return
+	m := meter{at: time.Now()}
+	if t.proxy != nil {
+		var err error
+		m.cpu, err = t.proxy.cpu()
+		t.err = cmp.Or(t.err, err)
+		m.waited = t.proxy.waited()
 	}
-	d, err := t.proxy.cpu()
-	if err != nil {
-		t.err = err
-	}
-	t.meters = append(t.meters, d)
+	t.meters = append(t.meters, m)
 }
 
-// spent is the proxy's CPU time between the marks.
-func (t *trial) spent() time.Duration { return t.meters[1] - t.meters[0] }
+// spent is the proxy's CPU time between the marks; shares are of that time.
+func (t *trial) spent() (cpu time.Duration, shares values) {
+	begin, end := t.meters[0], t.meters[1]
+	cpu = end.cpu - begin.cpu
+	share := func(d time.Duration) float64 { return d.Seconds() / end.at.Sub(begin.at).Seconds() }
+	return cpu, values{"cpu_share": share(cpu), waitedShare: share(end.waited - begin.waited)}
+}
 
 func (t *trial) exchange(ctx context.Context, x load.Exchange) (values, error) {
 	x.Target, x.Mark = t.at, t.mark
@@ -92,13 +96,12 @@ func (t *trial) exchange(ctx context.Context, x load.Exchange) (values, error) {
 	if err != nil || t.err != nil {
 		return nil, cmp.Or(err, t.err)
 	}
-	return values{
-		"cpu_us":         t.spent().Seconds() * 1e6 / float64(r.Requests),
-		"cpu_s_per_gib":  t.spent().Seconds() * (1 << 30) / float64(r.Bytes),
-		"cpu_share":      t.spent().Seconds() / r.Elapsed.Seconds(),
-		"requests_per_s": float64(r.Requests) / r.Elapsed.Seconds(),
-		"reopened":       float64(r.Reopened),
-	}, nil
+	cpu, v := t.spent()
+	v["cpu_us"] = cpu.Seconds() * 1e6 / float64(r.Requests)
+	v["cpu_s_per_gib"] = cpu.Seconds() * (1 << 30) / float64(r.Bytes)
+	v["requests_per_s"] = float64(r.Requests) / r.Elapsed.Seconds()
+	v["reopened"] = float64(r.Reopened)
+	return v, nil
 }
 
 func (t *trial) sse(ctx context.Context) (values, error) {
@@ -110,14 +113,13 @@ func (t *trial) sse(ctx context.Context) (values, error) {
 	if err != nil || t.err != nil {
 		return nil, cmp.Or(err, t.err)
 	}
-	us := func(q float64) float64 { return float64(r.Delay.Quantile(q).Nanoseconds()) / 1e3 }
-	return values{
-		"cpu_us":       t.spent().Seconds() * 1e6 / float64(r.Events),
-		"cpu_share":    t.spent().Seconds() / r.Elapsed.Seconds(),
-		"events_per_s": float64(r.Events) / r.Elapsed.Seconds(),
-		"delay_p50_us": us(.5), "delay_p99_us": us(.99), "delay_p999_us": us(.999),
-		"delay_max_us": float64(r.Delay.Max().Nanoseconds()) / 1e3,
-	}, nil
+	cpu, v := t.spent()
+	v["cpu_us"] = cpu.Seconds() * 1e6 / float64(r.Events)
+	v["events_per_s"] = float64(r.Events) / r.Elapsed.Seconds()
+	for name, q := range map[string]float64{"delay_p50_us": .5, "delay_p99_us": .99, "delay_p999_us": .999, "delay_max_us": 1} {
+		v[name] = float64(r.Delay.Quantile(q).Nanoseconds()) / 1e3
+	}
+	return v, nil
 }
 
 // idle opens streams that have sent one event and are silent since.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -147,6 +148,20 @@ func (p *process) cpu() (time.Duration, error) {
 		return 0, fmt.Errorf("read the CPU clock of %s: %w", p.cmd.Path, err)
 	}
 	return time.Duration(ts.Nano()), nil
+}
+
+// waited is how long the process's threads were ready to run while something
+// else had their CPU. Without schedstat in the kernel it is 0.
+func (p *process) waited() (sum time.Duration) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
+	for _, f := range files {
+		text, _ := os.ReadFile(f) // of a thread that has ended: empty
+		if words := strings.Fields(string(text)); len(words) == 3 {
+			ns, _ := strconv.ParseInt(words[1], 10, 64)
+			sum += time.Duration(ns)
+		}
+	}
+	return sum
 }
 
 // resident is the process's memory in bytes.

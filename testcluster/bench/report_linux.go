@@ -28,6 +28,14 @@ type bar struct {
 // values are the figures of one measurement by name.
 type values map[string]float64
 
+// waitedShare is the share of the measured time in which the proxy could have
+// run and something else had its CPU. Above tooMuch the figures are doubtful: a
+// proxy that is kept waiting finds its work in batches, which is cheaper.
+const (
+	waitedShare = "waited_share"
+	tooMuch     = 0.1
+)
+
 // report collects the rounds of all targets.
 type report struct {
 	Conditions []string
@@ -57,7 +65,7 @@ func (r *report) add(benchCase, target string, v values, err error) {
 // rounds returns a target's figure of each round; ok is false if there is none
 // or one is void, for then the row is void.
 func (r *report) rounds(w row, target string) (figures []float64, ok bool) {
-	mine, base := r.samples[[2]string{w.Case, target}], r.samples[[2]string{w.Case, "direct"}]
+	mine, base := r.samples[[2]string{w.Case, target}], r.samples[[2]string{w.Case, direct}]
 	for i, v := range mine {
 		figure, there := v[w.Measure]
 		if w.Added {
@@ -171,14 +179,31 @@ func (r *report) text() string {
 	}
 	t.Flush()
 	for _, w := range r.Rows {
-		if v, ok := r.median(row{Case: w.Case, Measure: w.Measure}, "direct"); ok && w.Added {
+		if v, ok := r.median(row{Case: w.Case, Measure: w.Measure}, direct); ok && w.Added {
 			fmt.Fprintf(&s, "%s, %s: direct (without a proxy) it is %s %s, taken off above\n", w.Case, w.Title, figure(v), w.Unit)
 		}
+	}
+	if n, of := r.disturbed(); n > 0 {
+		fmt.Fprintf(&s, "DISTURBED: in %d of %d measurements something else had the proxy's CPU for more than %g %% of the time\n", n, of, 100*tooMuch)
 	}
 	for _, f := range r.faults {
 		fmt.Fprintln(&s, "VOID:", f)
 	}
 	return s.String()
+}
+
+func (r *report) disturbed() (n, of int) {
+	for key, rounds := range r.samples {
+		for _, v := range rounds {
+			if share, measured := v[waitedShare]; measured && key[1] != direct {
+				of++
+				if share > tooMuch {
+					n++
+				}
+			}
+		}
+	}
+	return n, of
 }
 
 func (r *report) cell(w row, target string) string {

@@ -101,6 +101,19 @@ func TestAddedIsTakenRoundByRound(t *testing.T) {
 	}
 }
 
+func TestDisturbanceIsTold(t *testing.T) {
+	w := cpuRow()
+	r := filled(w, map[string][]float64{"starling": {10}})
+	if strings.Contains(r.text(), "DISTURBED") {
+		t.Error("told without a reason")
+	}
+	r.add("small", "starling", values{"cpu_us": 10, waitedShare: tooMuch / 2}, nil)
+	r.add("small", "starling", values{"cpu_us": 10, waitedShare: tooMuch * 2}, nil)
+	if !strings.Contains(r.text(), "DISTURBED: in 1 of 2") {
+		t.Errorf("not told in:\n%s", r.text())
+	}
+}
+
 func TestSpreadIsOfTheWorstTarget(t *testing.T) {
 	w := cpuRow()
 	r := filled(w, map[string][]float64{"starling": {10, 10}, "nginx": {8, 10, 14}})

@@ -23,8 +23,14 @@ type trial struct {
 	backend *load.Backend
 	at      netip.AddrPort
 	proxy   *process // nil: direct
-	meters  []time.Duration
+	meters  []meter
 	err     error // of reading the meters
+}
+
+// meter is what a proxy's clocks show at one moment.
+type meter struct {
+	at          time.Time
+	cpu, waited time.Duration
 }
 
 // rounds interleaves the targets: A B C, A B C, so that what changes on the

@@ -92,7 +92,9 @@ func (t *tally) begin(limit int) bool {
 func (t *tally) answered(backend string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.at[backend]++
+	if backend != "" {
+		t.at[backend]++
+	}
 }
 
 func (t *tally) first(now time.Time, after time.Duration) {
