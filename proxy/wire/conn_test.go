@@ -348,3 +348,16 @@ func TestRemoteAddr(t *testing.T) {
 		t.Errorf("%v, want %v", c.RemoteAddr(), far.LocalAddr())
 	}
 }
+
+// The same on real sockets, where a wait by edges has its own way.
+func TestHeadTimeoutInEveryWay(t *testing.T) {
+	inEveryWay(t, func(t *testing.T, c *Conn, far *net.TCPConn, _ *leaver) {
+		send(t, far, "GET / HT")
+		var q Request
+		from := time.Now()
+		err := c.ReadRequest(&q, HeadLimits{Idle: time.Hour, Total: 40 * time.Millisecond, Bytes: 1000})
+		if took := time.Since(from); err != ErrHeadTimeout || took < 35*time.Millisecond {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
+}
