@@ -40,6 +40,7 @@ type Relay struct {
 	chunks   Chunks
 	trailers []byte // so far
 	data     int64  // bytes of body data so far
+	over     bool   // more than Limit: the rest was left unread
 	err      error  // why take ended
 }
 
