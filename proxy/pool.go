@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/starling-lb/starling/proxy/backend"
 	"github.com/starling-lb/starling/proxy/wire"
@@ -78,7 +79,7 @@ func (p *pool) dial(ctx context.Context, s *Server, b *backend.Backend) (*wire.L
 func (p *pool) keep(b *backend.Backend, l *wire.Link) {
 	u := p.of(b)
 	u.used.Add(-1)
-	u.idle.Put(l)
+	u.idle.Put(l, time.Now())
 }
 
 // drop closes a link that cannot be used again.

@@ -187,9 +187,15 @@ func longAgo() time.Time { return time.Unix(1, 0) }
 // Full tells whether Fill has no room left.
 func (e *End) Full() bool { return e.buf != nil && e.w-e.r == len(e.buf) }
 
-// Write sends all of p; it gives up with ErrIdle when the peer takes no byte
+// Write sends all of p: at once what the kernel takes, where the descriptor is
+// at hand, and the rest as it takes it. It gives up with ErrIdle when the peer takes no byte
 // for idle (0: no limit).
 func (e *End) Write(p []byte, idle time.Duration) error {
+	if e.edge != nil && e.edge.fd >= 0 && len(p) > 0 {
+		n := sendNow(e.edge.fd, p)
+		e.sent += int64(n)
+		p = p[n:]
+	}
 	for len(p) > 0 {
 		by := deadline(idle)
 		if renew(e.writeBy, by, idle/8) {
@@ -199,7 +205,7 @@ func (e *End) Write(p []byte, idle time.Duration) error {
 		if e.cut.Load() {
 			return ErrInterrupted
 		}
-		n, err := e.write(p)
+		n, err := e.nc.Write(p)
 		p = p[n:]
 		e.sent += int64(n)
 		if err != nil && (n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) || e.cut.Load()) {
@@ -207,17 +213,6 @@ func (e *End) Write(p []byte, idle time.Duration) error {
 		}
 	}
 	return nil
-}
-
-// write sends what the kernel takes at once, where it may, or waits for it to
-// take all.
-func (e *End) write(p []byte) (int, error) {
-	if e.edge != nil && e.edge.fd >= 0 {
-		if n := sendNow(e.edge.fd, p); n > 0 {
-			return n, nil
-		}
-	}
-	return e.nc.Write(p)
 }
 
 func (e *End) cause(err error) error {

@@ -118,9 +118,9 @@ func (i *Idle) Get() *Link {
 }
 
 // Put keeps a link whose last exchange ended cleanly, with nothing left over.
-func (i *Idle) Put(l *Link) {
+func (i *Idle) Put(l *Link, now time.Time) {
 	l.Rest()
-	l.since = time.Now()
+	l.since = now
 	i.mu.Lock()
 	keep := !i.closed && len(i.links) < i.max && !l.cut.Load()
 	if keep {

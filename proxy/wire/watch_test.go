@@ -1,0 +1,247 @@
+package wire
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"math/big"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// leavings are the ways in which a client leaves.
+func leavings() map[string]func(testing.TB, *net.TCPConn) {
+	return map[string]func(testing.TB, *net.TCPConn){
+		"close":      func(_ testing.TB, c *net.TCPConn) { c.Close() },
+		"half close": func(_ testing.TB, c *net.TCPConn) { c.CloseWrite() },
+		"reset":      reset,
+	}
+}
+
+// A client that leaves while nobody reads is noticed at once. A busy machine
+// may spoil a try, but not three.
+func TestLeavingIsNoticed(t *testing.T) {
+	for _, way := range ways() {
+		for how, leave := range leavings() {
+			t.Run(way+", "+how, func(t *testing.T) {
+				var took time.Duration
+				for range 3 {
+					c, far, l := served(t, way)
+					c.Watch(false)
+					from := time.Now()
+					leave(t, far)
+					await(t, l.heard, "the client left")
+					took = time.Since(from)
+					c.Unwatch()
+					if !c.Gone() {
+						t.Fatal("heard, but not gone")
+					}
+					if took < 100*time.Millisecond {
+						return
+					}
+				}
+				t.Errorf("noticed after %v", took)
+			})
+		}
+	}
+}
+
+// Also with unread bytes before the end, and where the client left before the
+// watch began.
+func TestLeavingBehindBytes(t *testing.T) {
+	inEveryWay(t, func(t *testing.T, c *Conn, far *net.TCPConn, l *leaver) {
+		send(t, far, "unread")
+		far.Close()
+		if c.ticket != 0 {
+			await(t, l.heard, "at once")
+		}
+		c.Watch(false)
+		await(t, l.heard, "by the watch")
+		c.Unwatch()
+		if got, err := read(&c.End, 6, bound{}); err != nil || got != "unread" {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+}
+
+// While the client stays, nobody hears anything, and what it sends is kept.
+func TestWatchKeepsWhatComes(t *testing.T) {
+	inEveryWay(t, func(t *testing.T, c *Conn, far *net.TCPConn, l *leaver) {
+		var q Request
+		for _, target := range []string{"/1", "/2", "/3"} {
+			send(t, far, head("GET "+target+" HTTP/1.1", "Host: h")+"GET")
+			c.Watch(false)
+			c.Watch(false) // twice is once
+			c.Unwatch()
+			c.Unwatch()
+			if err := c.ReadRequest(&q, wide()); err != nil || string(q.Target) != target {
+				t.Fatalf("%s, %v", q.Target, err)
+			}
+			if got, err := read(&c.End, 3, bound{}); err != nil || got != "GET" {
+				t.Fatalf("behind it: %q, %v", got, err)
+			}
+		}
+		if n := l.times.Load(); n != 0 || c.Gone() {
+			t.Errorf("heard %d times that the client left", n)
+		}
+	})
+}
+
+// A watch that reads ahead stops at a full buffer, and nothing is lost.
+func TestReadAheadIsBounded(t *testing.T) {
+	for _, way := range []string{"plain", "wrapped"} {
+		c, far, l := served(t, way)
+		all := strings.Repeat("0123456789", smallBuffer/5)
+		send(t, far, "ab")
+		if _, err := read(&c.End, 1, bound{}); err != nil {
+			t.Fatal(err)
+		}
+		send(t, far, all)
+		c.Watch(false)
+		await(t, c.ahead, "a full buffer ends the watch")
+		c.Unwatch()
+		if !c.Full() || l.times.Load() != 0 {
+			t.Errorf("%s: %d bytes ahead, heard %d times", way, len(c.Buffered()), l.times.Load())
+		}
+		if got, err := read(&c.End, 1+len(all), bound{}); err != nil || got != "b"+all {
+			t.Errorf("%s: %d of %d bytes, %v", way, len(got), 1+len(all), err)
+		}
+	}
+}
+
+// Where another goroutine reads the body, a connection without descriptor is
+// left to it.
+func TestWatchUnread(t *testing.T) {
+	c, far, l := served(t, "wrapped")
+	c.Watch(true)
+	if c.ahead != nil {
+		t.Fatal("two read at once")
+	}
+	send(t, far, "x")
+	if got, err := read(&c.End, 1, bound{}); err != nil || got != "x" || l.times.Load() != 0 {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// An interrupt or the end of the watch is no leaving.
+func TestWatchEndsQuietly(t *testing.T) {
+	for _, way := range []string{"plain", "wrapped"} {
+		for name, end := range map[string]func(*Conn){"unwatch": (*Conn).Unwatch, "interrupt": func(c *Conn) { c.Interrupt() }} {
+			c, _, l := served(t, way)
+			c.Watch(false)
+			ahead := c.ahead
+			end(c)
+			await(t, ahead, "the end of the watch")
+			if c.Unwatch(); l.times.Load() != 0 || c.Gone() {
+				t.Errorf("%s, %s: a leaving was heard", way, name)
+			}
+		}
+	}
+}
+
+func TestSlots(t *testing.T) {
+	var s slots
+	a, b, c := &Conn{}, &Conn{}, &Conn{}
+	first, second := s.put(a), s.put(b)
+	if first == 0 || second == 0 || first == second || s.take(first) != watched(a) || s.take(second) != watched(b) {
+		t.Fatalf("tickets %x and %x", first, second)
+	}
+	s.drop(first)
+	if s.take(first) != nil {
+		t.Error("a ticket outlives its connection")
+	}
+	third := s.put(c)
+	if uint32(third) != uint32(first) || third == first {
+		t.Errorf("ticket %x takes the place of %x", third, first)
+	}
+	if s.take(first) != nil || s.take(third) != watched(c) || s.take(second) != watched(b) {
+		t.Error("an old ticket hits the next connection")
+	}
+	for _, never := range []ticket{0, 99, 1<<32 | 99} {
+		if s.take(never) != nil {
+			t.Errorf("ticket %x was never given", never)
+		}
+	}
+}
+
+// Connections come and go; the news of one that has gone never reaches the
+// next that has its descriptor and its slot.
+func TestStaleNews(t *testing.T) {
+	w, stock := newWatcher(t), &Buffers{}
+	for range 300 {
+		near, far := pair(t)
+		old := NewConn(near, stock, w, newLeaver())
+		go far.Close()
+		runtime.Gosched()
+		old.Close()
+		near, far = pair(t)
+		l := newLeaver()
+		next := NewConn(near, stock, w, l)
+		send(t, far, "x")
+		if got, err := read(&next.End, 1, bound{idle: time.Minute}); err != nil || got != "x" {
+			t.Fatalf("%q, %v", got, err)
+		}
+		if l.times.Load() != 0 || next.Gone() {
+			t.Fatal("another's leaving was heard")
+		}
+		next.Close()
+		far.Close()
+	}
+	if n := len(w.slots.all); n > 10 {
+		t.Errorf("%d slots for two connections at a time", n)
+	}
+}
+
+// All that leave are heard, also more at once than one look at the kernel
+// takes.
+func TestManyLeave(t *testing.T) {
+	w, stock, l := newWatcher(t), &Buffers{}, newLeaver()
+	const n = 400
+	var fars []*net.TCPConn
+	for range n {
+		near, far := pair(t)
+		c := NewConn(near, stock, w, l)
+		t.Cleanup(c.Close)
+		fars = append(fars, far)
+	}
+	for _, far := range fars {
+		go far.Close()
+	}
+	eventually(t, "all were heard", func() bool { return l.times.Load() >= n })
+}
+
+// TLS reads what was decrypted, and is watched all the same.
+func TestWatchTLS(t *testing.T) {
+	near, far := pair(t)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"h"}}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := tls.Server(near, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: key}}})
+	client := tls.Client(far, &tls.Config{InsecureSkipVerify: true})
+	l := newLeaver()
+	c := NewConn(server, &Buffers{}, newWatcher(t), l)
+	t.Cleanup(c.Close)
+	sent := async(func() error { _, err := client.Write([]byte(head("GET /tls HTTP/1.1", "Host: h"))); return err })
+	var q Request
+	if err := c.ReadRequest(&q, wide()); err != nil || string(q.Target) != "/tls" {
+		t.Fatalf("%s, %v", q.Target, err)
+	}
+	if err := await(t, sent, "the write's end"); err != nil {
+		t.Fatal(err)
+	}
+	c.Watch(false)
+	far.Close()
+	await(t, l.heard, "the client left")
+	c.Unwatch()
+}
