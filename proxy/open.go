@@ -176,7 +176,7 @@ func (s *Stream) failed(l *wire.Link, err error) error {
 	s.mu.Lock()
 	cut := s.cutError()
 	s.mu.Unlock()
-	stale, begun := l.Stale(err)
+	stale := l.Stale(err)
 	switch {
 	case cut != nil:
 		return cut
@@ -190,6 +190,6 @@ func (s *Stream) failed(l *wire.Link, err error) error {
 	}
 	return &failure{
 		code: backend.CodeBroke, reason: backend.BackendBroke, message: "the backend ended the connection before its answer", err: err,
-		stale: stale && (!begun || s.client.req.Idempotent()), blame: !stale,
+		stale: stale && s.client.req.Idempotent(), blame: !stale,
 	}
 }

@@ -64,7 +64,7 @@ func TestNoBodyIsTakenForARequest(t *testing.T) {
 			send(t, c, "GET /second HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 			resp, err = http.ReadResponse(in, nil)
 			if err != nil || resp.StatusCode != http.StatusOK {
-				t.Errorf("answer to the next request: %v, %v; want 200", resp, err)
+				t.Fatalf("answer to the next request: %v, %v; want 200", resp, err)
 			}
 			expectPaths(t, paths, "/upload", "/second")
 		})

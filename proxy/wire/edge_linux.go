@@ -2,6 +2,7 @@ package wire
 
 import (
 	"io"
+	"net"
 	"os"
 	"syscall"
 	"time"
@@ -28,11 +29,16 @@ type edge struct {
 	held    int           // the descriptor that the callback was called with
 	pending []byte        // sent before the first wait
 	idle    time.Duration // how long that may take without a byte
+	asked   error         // how it ended
 }
 
 func newEdge(e *End) *edge {
-	raw := descriptor(e.nc)
-	if raw == nil {
+	t, ok := e.nc.(*net.TCPConn)
+	if !ok {
+		return nil // TLS too: what is read is not what comes
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
 		return nil
 	}
 	return &edge{raw: raw, ready: e.onEdge, fd: -1}
@@ -40,7 +46,7 @@ func newEdge(e *End) *edge {
 
 func (e *End) awaitEdge(t taker) error {
 	w := e.edge
-	w.t, w.err = t, nil
+	w.t, w.err, w.asked = t, nil, nil
 	for {
 		if !e.arm(e.bound) {
 			return ErrInterrupted
@@ -62,7 +68,7 @@ func (e *End) onEdge(fd uintptr) bool {
 	if len(w.pending) > 0 {
 		p := w.pending
 		w.pending = nil
-		if e.ask(int(fd), p) && e.hup.Load() == hupNone {
+		if w.asked = e.ask(int(fd), p); w.asked == nil && e.hup.Load() == hupNone {
 			return false
 		}
 	}
@@ -70,6 +76,9 @@ func (e *End) onEdge(fd uintptr) bool {
 		e.makeRoom()
 		n, errno := recv(fd, e.buf[e.w:])
 		switch {
+		case errno == syscall.EAGAIN && w.asked != nil:
+			w.err = w.asked
+			return true
 		case errno == syscall.EAGAIN:
 			e.Rest()
 			return false
@@ -114,13 +123,10 @@ func (e *End) grab(n int64) {
 	}
 }
 
-// ask sends what the awaited bytes answer, and tells whether it went out. What
-// went wrong shows in the read that follows: a peer may have answered before it
-// closed.
-func (e *End) ask(fd int, p []byte) bool {
-	n := sendNow(fd, p)
-	e.sent += int64(n)
-	return n == len(p) || e.Write(p[n:], e.edge.idle) == nil
+// ask sends what the awaited bytes answer. Where that fails there may be
+// something to read all the same: a peer may have answered before it closed.
+func (e *End) ask(fd int, p []byte) error {
+	return e.Write(p[sendNow(fd, p):], e.edge.idle)
 }
 
 // Idle peers are what these two are for: neither blocks, so the scheduler need

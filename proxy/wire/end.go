@@ -30,7 +30,6 @@ type End struct {
 	bound   bound  // of the wait that is under way; its taker may change it
 	readBy  time.Time
 	writeBy time.Time
-	sent    int64 // bytes the kernel has taken
 	cut     atomic.Bool
 	stop    atomic.Bool
 	hup     atomic.Int32
@@ -193,7 +192,6 @@ func (e *End) Full() bool { return e.buf != nil && e.w-e.r == len(e.buf) }
 func (e *End) Write(p []byte, idle time.Duration) error {
 	if e.edge != nil && e.edge.fd >= 0 && len(p) > 0 {
 		n := sendNow(e.edge.fd, p)
-		e.sent += int64(n)
 		p = p[n:]
 	}
 	for len(p) > 0 {
@@ -207,7 +205,6 @@ func (e *End) Write(p []byte, idle time.Duration) error {
 		}
 		n, err := e.nc.Write(p)
 		p = p[n:]
-		e.sent += int64(n)
 		if err != nil && (n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) || e.cut.Load()) {
 			return e.cause(err)
 		}

@@ -177,8 +177,8 @@ func TestWriteIdleIsNoTotal(t *testing.T) {
 				_, _ = b.Read(one[:])
 			}
 		}()
-		if err := e.Write(make([]byte, 20), time.Minute); err != nil || e.sent != 20 {
-			t.Fatalf("%v after %d bytes", err, e.sent)
+		if err := e.Write(make([]byte, 20), time.Minute); err != nil {
+			t.Fatal(err)
 		}
 		from := time.Now()
 		err := e.Write([]byte("x"), time.Minute)
@@ -288,8 +288,8 @@ func TestInterruptAWriter(t *testing.T) {
 
 func TestWriteIdle(t *testing.T) {
 	c, _, _ := served(t, "plain")
-	if err := c.Write(make([]byte, 64<<20), 50*time.Millisecond); !errors.Is(err, ErrIdle) || c.sent == 0 {
-		t.Errorf("%v after %d bytes", err, c.sent)
+	if err := c.Write(make([]byte, 64<<20), 50*time.Millisecond); !errors.Is(err, ErrIdle) {
+		t.Error(err)
 	}
 }
 

@@ -18,7 +18,6 @@ type Link struct {
 
 	watcher *Watcher
 	ticket  ticket
-	before  int64 // bytes sent before this exchange
 	since   time.Time
 	limit   int // bytes of a head
 	headLen int
@@ -110,7 +109,7 @@ func (i *Idle) Get() *Link {
 		i.links = i.links[:n-1]
 		i.mu.Unlock()
 		if l.open() {
-			l.Reused, l.before = true, l.sent
+			l.Reused = true
 			return l
 		}
 		l.Close()
@@ -175,14 +174,11 @@ func (i *Idle) Close() {
 	}
 }
 
-// Stale tells whether an exchange that failed with err may be tried on another
-// link: this one was used before, no byte of an answer came, and the backend
-// closed it. begun says that it may have begun to work on the request all the
-// same; it cannot have, if its kernel acknowledged no byte of it.
-func (l *Link) Stale(err error) (stale, begun bool) {
-	if !l.Reused || len(l.Buffered()) > 0 || !errors.Is(err, io.EOF) && !isReset(err) {
-		return false, true
-	}
-	acked, ok := acknowledged(l.nc)
-	return true, !ok || acked > l.before
+// Stale tells whether an exchange failed since the backend closed a kept link:
+// it was used before, and no byte of an answer came. The backend may have had
+// the request all the same: neither a FIN nor a reset tells, and what its
+// kernel acknowledged does not either (a reset can come in the acknowledgement's
+// stead).
+func (l *Link) Stale(err error) bool {
+	return l.Reused && len(l.Buffered()) == 0 && (errors.Is(err, io.EOF) || isReset(err))
 }
