@@ -280,4 +280,3 @@ func TestIdleClosed(t *testing.T) {
 		t.Error("a closed stock gives links")
 	}
 }
-

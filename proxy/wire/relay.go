@@ -105,10 +105,11 @@ func (r *Relay) first(head []byte) (done bool, err error) {
 		return r.Ended(), r.send(head)
 	}
 	n, bad := r.scan(body)
-	if err := r.send(append(head, body[:n]...)); err != nil {
+	err := r.send(append(head, body[:n]...))
+	r.From.Discard(n)
+	if err != nil {
 		return false, err
 	}
-	r.From.Discard(n)
 	return r.Ended(), bad
 }
 
@@ -144,10 +145,11 @@ func (r *Relay) pass() error {
 		return r.passPlain(p)
 	}
 	n, bad := r.scan(p)
-	if err := r.send(p[:n]); err != nil {
+	err := r.send(p[:n])
+	r.From.Discard(n) // sent or not, it was read: left there, it would be taken for what follows
+	if err != nil {
 		return err
 	}
-	r.From.Discard(n)
 	if bad == nil && n < len(p) && !r.Ended() {
 		var out []byte
 		if out, bad = r.trailer(nil); bad == nil {
