@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -130,6 +131,35 @@ func TestServeBodies(t *testing.T) {
 			t.Errorf("handled %s, %v", got, l.err)
 		}
 	})
+}
+
+// A small body that is there already costs no other goroutine: its request is
+// handled within the wait. One that is not is handled outside.
+func TestServeBodiesWithin(t *testing.T) {
+	const size = smallBuffer + 5000
+	for _, c := range []struct {
+		name   string
+		length int
+		within bool
+	}{{"there", size, true}, {"in part", size + 1, false}, {"large", bodyBuffer + 1, false}} {
+		inEveryWay(t, func(t *testing.T, conn *Conn, far *net.TCPConn, _ *leaver) {
+			l := &log{c: conn, most: 1}
+			send(t, far, "GET /0 HTTP/1.1\r\n") // the wait begins before the rest comes
+			done := async(func() error { conn.Serve(&l.q, wide(), l); return l.err })
+			eventually(t, "it waits", func() bool { return !conn.Idle() })
+			send(t, far, "Host: h\r\nContent-Length: "+strconv.Itoa(c.length)+"\r\n\r\n"+strings.Repeat("x", size))
+			if err := await(t, done, "the request"); err != nil || len(l.within) != 1 {
+				t.Fatalf("%s: %d handled, %v", c.name, len(l.within), err)
+			}
+			if l.within[0] && !(c.within && conn.edge != nil) {
+				t.Errorf("%s: handled within the wait", c.name)
+			}
+			body, err := read(&conn.End, size, bound{idle: 10 * time.Second})
+			if err != nil || body != strings.Repeat("x", size) {
+				t.Errorf("%s: %d bytes of the body, %v", c.name, len(body), err)
+			}
+		})
+	}
 }
 
 func TestServeFailures(t *testing.T) {
@@ -281,6 +311,28 @@ func TestInterruptServe(t *testing.T) {
 			wants(t, await(t, done, "the end"), ErrInterrupted)
 		})
 	}
+}
+
+// A stream that was given up writes nothing more, wherever it runs.
+func TestInterruptAHandler(t *testing.T) {
+	inEveryWay(t, func(t *testing.T, c *Conn, far *net.TCPConn, _ *leaver) {
+		l := &log{c: c, most: 1}
+		l.body = func() {
+			c.Interrupt()
+			if err := c.Write([]byte("x"), time.Minute); err != ErrInterrupted {
+				t.Errorf("a write after the interrupt: %v", err)
+			}
+		}
+		done := async(func() error { c.Serve(&l.q, wide(), l); return l.err })
+		send(t, far, head("GET / HTTP/1.1", "Host: h"))
+		if err := await(t, done, "the end"); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if n, err := far.Read(make([]byte, 1)); n != 0 {
+			t.Errorf("the client got %d bytes, %v", n, err)
+		}
+	})
 }
 
 // An answer written from within a wait reaches the client whole, also where

@@ -123,6 +123,19 @@ func TestAwaitCloseWithBytes(t *testing.T) {
 	}
 }
 
+// The same where the close is known before anybody reads.
+func TestAwaitCloseBefore(t *testing.T) {
+	inEveryWay(t, func(t *testing.T, c *Conn, far *net.TCPConn, l *leaver) {
+		send(t, far, "bytes")
+		far.Close()
+		if c.ticket != 0 {
+			await(t, l.heard, "the close")
+		}
+		done := async(func() error { _, err := read(&c.End, 6, bound{idle: time.Hour}); return err })
+		wants(t, await(t, done, "the end"), io.EOF)
+	})
+}
+
 func TestAwaitIdle(t *testing.T) {
 	inEveryWay(t, func(t *testing.T, c *Conn, far *net.TCPConn, _ *leaver) {
 		from := time.Now()
@@ -260,6 +273,50 @@ func TestInterruptAReader(t *testing.T) {
 				c.Close()
 			}
 		})
+	}
+}
+
+// hooked is a connection whose deadlines tell when they are set.
+type hooked struct {
+	*script
+	either, read, write func()
+}
+
+func (h *hooked) SetDeadline(time.Time) error      { h.either(); return nil }
+func (h *hooked) SetReadDeadline(time.Time) error  { h.read(); return nil }
+func (h *hooked) SetWriteDeadline(time.Time) error { h.write(); return nil }
+
+// The same at the very moments that matter: an interrupt between the reader's
+// deadline and its read, and a reader that sets its deadline in the middle of
+// an interrupt.
+func TestInterruptAtTheDeadline(t *testing.T) {
+	nothing := func() {}
+	for name, stop := range map[string]func(*End){"interrupt": (*End).Interrupt, "stop reading": (*End).StopReading} {
+		h := &hooked{scripted("x", "y"), nothing, nothing, nothing}
+		e := newEnd(h, &Buffers{})
+		h.read = func() { h.read = nothing; stop(&e) }
+		wants(t, e.fill(bound{idle: time.Minute}), ErrInterrupted)
+
+		h = &hooked{scripted("x", "y"), nothing, nothing, nothing}
+		e2 := newEnd(h, &Buffers{})
+		tried := false
+		try := func() {
+			h.either, h.read, tried = nothing, nothing, true
+			if err := e2.fill(bound{idle: time.Minute}); err != ErrInterrupted {
+				t.Errorf("%s: the reader's deadline stands: %v", name, err)
+			}
+		}
+		h.either, h.read = try, try
+		if stop(&e2); !tried {
+			t.Errorf("%s sets no deadline", name)
+		}
+	}
+	h := &hooked{scripted(), nothing, nothing, nothing}
+	e := newEnd(h, &Buffers{})
+	h.write = func() { h.write = nothing; e.Interrupt() }
+	wants(t, e.Write([]byte("x"), time.Minute), ErrInterrupted)
+	if len(h.writes) > 0 {
+		t.Errorf("written all the same: %q", h.writes)
 	}
 }
 

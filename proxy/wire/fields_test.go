@@ -152,3 +152,9 @@ func TestBuffers(t *testing.T) {
 		t.Errorf("an odd buffer of %d bytes came off the shelf", got)
 	}
 }
+
+func TestDescriptorLimit(t *testing.T) {
+	if n := DescriptorLimit(); n < 16 || n > 1<<30 {
+		t.Errorf("%d descriptors", n)
+	}
+}

@@ -105,7 +105,7 @@ func (r *Relay) first(head []byte) (done bool, err error) {
 		return r.Ended(), r.send(head)
 	}
 	n, bad := r.scan(body)
-	err := r.send(append(head, body[:n]...))
+	err = r.send(append(head, body[:n]...))
 	r.From.Discard(n)
 	if err != nil {
 		return false, err

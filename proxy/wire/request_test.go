@@ -221,6 +221,9 @@ func TestRequestQuestions(t *testing.T) {
 	if !q.IsHead() || string(q.Path()) != "/p/q" {
 		t.Errorf("IsHead %v, path %q", q.IsHead(), q.Path())
 	}
+	if bare := (Request{Target: []byte("/p")}); string(bare.Path()) != "/p" {
+		t.Errorf("path of a target without query: %q", bare.Path())
+	}
 	for _, c := range []struct {
 		name  string
 		value string
