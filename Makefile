@@ -4,7 +4,7 @@ GO       ?= go
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race fuzz bench lint format vet staticcheck ci clean
+.PHONY: help build demo test race soak clients fuzz bench lint format vet staticcheck ci clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,13 @@ test: ## all tests, a few minutes
 
 race: ## all tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 12m ./...
+
+soak: ## 10,000 streams of all kinds through one node, up to 10 minutes
+	$(GO) test -count=1 -timeout 12m -v -run '^TestStorm$$' ./testcluster -args -storm.full
+
+clients: ## openai, ws, eventsource (npm) and curl through starling; needs node 18, npm, curl
+	cd testcluster/clients && npm ci --no-audit --no-fund
+	$(GO) run ./testcluster/clients
 
 fuzz: ## every fuzz function there is, FUZZTIME (10s) each
 	@GO=$(GO) bash .ci/fuzz.sh $(FUZZTIME)

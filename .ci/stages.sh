@@ -44,5 +44,6 @@ stage darwin-vet env GOOS=darwin "$go" vet ./...
 stage arrows "$go" test -count=1 -run '^TestArrows|^TestBinaryDependencies' ./node
 stage fuzz make --no-print-directory fuzz FUZZTIME=5s
 stage test make --no-print-directory test TESTFLAGS=-count=1
+stage clients make --no-print-directory clients
 stage race make --no-print-directory race
 exit $failed

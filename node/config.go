@@ -22,6 +22,8 @@ type Config struct {
 	Node      Self                        `yaml:"node"`
 	Admin     admin.Config                `yaml:"admin"`
 	Log       LogConfig                   `yaml:"log"`
+	AccessLog proxy.AccessLogConfig       `yaml:"access_log"`
+	Tracing   proxy.TracingConfig         `yaml:"tracing"`
 	Timeouts  proxy.ClientTimeouts        `yaml:"timeouts"`
 	Listeners []proxy.ListenerConfig      `yaml:"listeners"`
 	Pools     map[string]proxy.PoolConfig `yaml:"pools"`
@@ -43,10 +45,12 @@ type LogConfig struct {
 // DefaultConfig holds every default. No listener and no pool can be guessed.
 func DefaultConfig() Config {
 	return Config{
-		Node:     Self{DataDir: "./starling-data", DrainTimeout: 2 * time.Minute},
-		Admin:    admin.DefaultConfig(),
-		Log:      LogConfig{Level: "info", Format: "text"},
-		Timeouts: proxy.DefaultClientTimeouts(),
+		Node:      Self{DataDir: "./starling-data", DrainTimeout: 2 * time.Minute},
+		Admin:     admin.DefaultConfig(),
+		Log:       LogConfig{Level: "info", Format: "text"},
+		AccessLog: proxy.DefaultAccessLog(),
+		Tracing:   proxy.DefaultTracing(),
+		Timeouts:  proxy.DefaultClientTimeouts(),
 	}
 }
 

@@ -25,12 +25,14 @@ func check(c Config, r *yamlstrict.Report) {
 	checkSelf(c.Node, under("node", r.Fault))
 	checkFiles(c.Admin, under("admin", r.Fault)) // before Validate, which only sees that they exist
 	c.Admin.Validate(under("admin", r.Fault))
+	c.Tracing.Validate(under("tracing", r.Fault))
 	if len(c.Listeners) == 0 {
 		r.Fault("listeners", "is missing or empty; write at least one, such as - address: 127.0.0.1:8080")
 	}
 	for i, l := range c.Listeners {
 		f := under(fmt.Sprintf("listeners[%d]", i), r.Fault)
 		l.Validate(f)
+		checkDoor(l.TLS, under("tls", f))
 		if len(l.Routes) == 0 && len(c.Pools) > 1 {
 			f("routes", "is missing, and there are several pools; write routes that name %s", strings.Join(poolNames(c), ", "))
 		}
@@ -77,6 +79,7 @@ func checkPool(name string, p proxy.PoolConfig, f fault) {
 		f(key, "is no name for a pool; write up to 63 letters, digits, and _ . -")
 	}
 	p.Validate(under(key, f))
+	checkWayOut(p.Backend.TLS, under(key+".backend.tls", f))
 	if len(p.Backends) == 0 {
 		f(key+".backends", "is missing or empty; write at least one, such as http://127.0.0.1:9001")
 	}

@@ -24,6 +24,7 @@ func TestReference(t *testing.T) {
 		"node.name": "the host's name", "listeners[].address": "required", "listeners[].routes": "everything to the only pool",
 		"listeners[].routes[].pool": "required", "pools.*.backends": "required", "pools.*.backends[].url": "required",
 		"pools.*.backends[].id": "host:port of the url", "pools.*.timeouts.backend_keepalive": "`90s`",
+		"pools.*.retry.methods": "`[GET, HEAD, OPTIONS, PUT, DELETE]`",
 	}
 	order, values := fullKeys(t)
 	var want []string

@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-lb/starling/node/admin"
 	"github.com/starling-lb/starling/node/yamlstrict"
+	"github.com/starling-lb/starling/proxy"
 )
 
 const maxSecretFile = 1 << 20 // bytes of a token, certificate or key
@@ -21,13 +22,37 @@ func checkFiles(c admin.Config, f fault) {
 			f("token_file", "%q is empty; write a token into it, one line", c.TokenFile)
 		}
 	}
-	if c.TLS.CertFile != "" && c.TLS.KeyFile != "" {
-		checkPair(c.TLS.CertFile, c.TLS.KeyFile, under("tls", f))
+	checkPair(c.TLS.CertFile, c.TLS.KeyFile, under("tls", f))
+}
+
+// checkDoor reads the files of a listener's TLS.
+func checkDoor(c proxy.ListenerTLS, f fault) {
+	checkPair(c.CertFile, c.KeyFile, f)
+	checkSigners("client_ca_file", c.ClientCAFile, f)
+}
+
+// checkWayOut reads the files of TLS to backends.
+func checkWayOut(c proxy.BackendTLS, f fault) {
+	checkPair(c.CertFile, c.KeyFile, f)
+	checkSigners("ca_file", c.CAFile, f)
+}
+
+// checkSigners finds what keeps a file of authorities from being used.
+func checkSigners(key, path string, f fault) {
+	if path == "" {
+		return
+	}
+	if data, ok := readSecret(key, path, f); ok && !x509.NewCertPool().AppendCertsFromPEM(data) {
+		f(key, "%q holds no certificate; name a PEM file with those of the authorities", path)
 	}
 }
 
-// checkPair finds what keeps a certificate and its key from being used.
+// checkPair finds what keeps a certificate and its key from being used. That
+// one of them is missing is told elsewhere.
 func checkPair(certFile, keyFile string, f fault) {
+	if certFile == "" || keyFile == "" {
+		return
+	}
 	cert, certRead := readSecret("cert_file", certFile, f)
 	key, keyRead := readSecret("key_file", keyFile, f)
 	if certRead && !isCertificate(cert) {

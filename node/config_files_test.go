@@ -71,6 +71,27 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
+// The same for listeners and backends, and the authorities that they name.
+func TestAuthorities(t *testing.T) {
+	cert, key := selfSigned(t, "a")
+	_, other := selfSigned(t, "b")
+	for _, tt := range []struct{ what, listener, backend, want string }{
+		{"all there", `{cert_file: CERT, key_file: KEY, client_ca_file: CERT}`, `{ca_file: CERT, cert_file: CERT, key_file: KEY, server_name: b.test}`, ""},
+		{"an authority alone", "{}", `{ca_file: CERT}`, ""},
+		{"another's key", `{cert_file: CERT, key_file: OTHER}`, "{}", "listeners[0].tls.key_file: is not the key of"},
+		{"a key for authorities", `{cert_file: CERT, key_file: KEY, client_ca_file: KEY}`, "{}", "listeners[0].tls.client_ca_file: holds no certificate"},
+		{"another's key out", "{}", `{cert_file: CERT, key_file: OTHER}`, "pools.llm.backend.tls.key_file: is not the key of"},
+		{"a key for authorities out", "{}", `{ca_file: KEY}`, "pools.llm.backend.tls.ca_file: holds no certificate"},
+	} {
+		text := fmt.Sprintf("listeners: [{address: '127.0.0.1:8080', tls: %s}]\npools: {llm: {backends: ['https://127.0.0.1:9001'], backend: {tls: %s}}}\n", tt.listener, tt.backend)
+		got := faults(t, strings.NewReplacer("CERT", cert, "KEY", key, "OTHER", other).Replace(text))
+		where, what, _ := strings.Cut(tt.want, ": ")
+		if tt.want == "" && got != nil || tt.want != "" && (len(got) != 1 || got[0].Key != where || !strings.Contains(got[0].Text, what)) {
+			t.Errorf("%s: %v, want %q", tt.what, got, tt.want)
+		}
+	}
+}
+
 func TestTokenFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {

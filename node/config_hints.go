@@ -5,9 +5,11 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/starling-lb/starling/proxy"
+	"github.com/starling-lb/starling/proxy/backend"
 )
 
 // Hints names what is allowed but probably not meant, as KEY: TEXT.
@@ -74,6 +76,9 @@ func hintPool(c Config, name string, hint fault) {
 	}
 	if total, drain := p.Timeouts.StreamTotal, c.Node.DrainTimeout; total > 0 && drain > 0 && drain < 2*total {
 		hint("timeouts.stream_total", "%v is more than half of node.drain_timeout (%v), so a drain may cut streams; let a drain last twice the longest stream", total, drain)
+	}
+	if p.Backend.TLS != (proxy.BackendTLS{}) && !slices.ContainsFunc(p.Backends, func(b backend.Config) bool { return strings.HasPrefix(b.URL, "https:") }) {
+		hint("backend.tls", "is for backends with an https url, and none has one; write https, or take it out")
 	}
 	if p.Timeouts.StreamIdle == 0 && p.Timeouts.StreamTotal == 0 {
 		hint("timeouts.stream_idle", "has no limit, nor has stream_total, so a backend that hangs holds its streams for ever")

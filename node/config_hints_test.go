@@ -19,6 +19,11 @@ func TestHints(t *testing.T) {
 		{"", func(c *Config) { c.Node.DrainTimeout = 0; setWaits(c, 0, time.Hour) }},
 		{"pools.llm.timeouts.stream_idle: has no limit", func(c *Config) { setWaits(c, 0, 0) }},
 		{"pools.more.backends: serve nobody", func(c *Config) { c.Pools["more"] = c.Pools["llm"] }},
+		{"pools.llm.backend.tls: is for backends with an https url", func(c *Config) {
+			p := c.Pools["llm"]
+			p.Backend.TLS.ServerName = "b.test"
+			c.Pools["llm"] = p
+		}},
 		{"timeouts.request_header: has no limit", func(c *Config) { c.Timeouts.RequestHeader = 0 }},
 		{"timeouts.keepalive_idle: has no limit", func(c *Config) { c.Timeouts.KeepaliveIdle = 0 }},
 		{"timeouts.write_idle: has no limit", func(c *Config) { c.Timeouts.WriteIdle = 0 }},

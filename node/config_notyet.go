@@ -24,17 +24,7 @@ func notYet() map[string]string {
 		"shards.count":             "",
 		"shards.replicas":          "",
 
-		"access_log.path":       `""`,
-		"access_log.format":     "json", // of no log
-		"tracing.otlp_endpoint": `""`,
-		"tracing.sample":        "0.01", // of no traces
-		"reload.watch":          "false",
-
-		"listeners[].tls.cert_file":      `""`,
-		"listeners[].tls.key_file":       `""`,
-		"listeners[].tls.client_ca_file": `""`,
-		"listeners[].proxy_protocol":     "false",
-		"listeners[].routes[].json":      "{}",
+		"reload.watch": "false",
 
 		"pools.*.policy=round_robin":          "",
 		"pools.*.policy=weighted_round_robin": "",
@@ -50,15 +40,9 @@ func notYet() map[string]string {
 		"pools.*.placement.hash_key":     "client_ip", // of a policy that hashes
 		"pools.*.placement.bounded_load": "125",       // likewise
 
-		"pools.*.backends[].max_streams":  "0",
-		"pools.*.backend.engine":          "none",
-		"pools.*.backend.max_streams":     "0",
-		"pools.*.backend.slow_start":      "0s",
-		"pools.*.backend.drain_timeout":   "",
-		"pools.*.backend.tls.ca_file":     `""`,
-		"pools.*.backend.tls.cert_file":   `""`,
-		"pools.*.backend.tls.key_file":    `""`,
-		"pools.*.backend.tls.server_name": `""`,
+		"pools.*.backend.engine":        "none",
+		"pools.*.backend.slow_start":    "0s",
+		"pools.*.backend.drain_timeout": "",
 
 		"pools.*.discovery.dns":      `""`,
 		"pools.*.discovery.srv":      `""`,
@@ -92,13 +76,8 @@ func notYet() map[string]string {
 		"pools.*.health.representatives": "",
 		"pools.*.health.type":            "",
 
-		"pools.*.outlier.panic_percent":  "0",
-		"pools.*.outlier.latency":        "0s",
-		"pools.*.queue.max_waiting":      "0",
-		"pools.*.queue.timeout":          "",
-		"pools.*.retry.budget_percent":   "0",
-		"pools.*.retry.methods":          "[]",
-		"pools.*.retry.max_replay_bytes": "0",
+		"pools.*.outlier.panic_percent": "0",
+		"pools.*.outlier.latency":       "0s",
 
 		"pools.*.rebalance.enabled":       "false",
 		"pools.*.rebalance.threshold":     "",

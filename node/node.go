@@ -61,8 +61,10 @@ func New(cfg Config, opt Options) (*Node, error) {
 		return nil, err
 	}
 	var err error
-	n.proxy, err = proxy.New(proxy.Config{Listeners: cfg.Listeners, Timeouts: cfg.Timeouts, Pools: cfg.Pools}, proxy.Options{
-		Logger: n.log.With("component", "proxy"), Registry: n.registry, Dial: opt.Dial, Listen: opt.Listen, Ready: n.Ready,
+	n.proxy, err = proxy.New(proxy.Config{
+		Listeners: cfg.Listeners, Timeouts: cfg.Timeouts, Pools: cfg.Pools, AccessLog: cfg.AccessLog, Tracing: cfg.Tracing,
+	}, proxy.Options{
+		Node: cfg.Node.Name, Logger: n.log.With("component", "proxy"), Registry: n.registry, Dial: opt.Dial, Listen: opt.Listen, Ready: n.Ready,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)

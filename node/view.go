@@ -21,7 +21,7 @@ func (n *Node) Status() api.Status {
 			ID: n.dir.id, Name: n.cfg.Node.Name, Version: Version().Version, State: state, Started: n.started,
 		},
 		Cluster:    api.Cluster{Members: 1, Alive: 1},
-		Streams:    api.Streams{InFlight: n.proxy.InFlight()},
+		Streams:    api.Streams{InFlight: n.proxy.InFlight(), Waiting: n.proxy.Waiting()},
 		Drain:      drain,
 		ConfigHash: n.cfg.Hash(),
 	}
@@ -44,8 +44,8 @@ func (n *Node) Backends() api.Backends {
 			s := b.Standing()
 			entry := api.Backend{
 				ID: b.ID, Pool: p.Name, URL: b.URL, State: s.State, Reason: s.Reason, Since: s.Since,
-				Weight: b.Weight, CapSource: backend.CapNone,
-				InFlight: api.InFlight{Local: b.InFlight(), Cluster: b.InFlight()},
+				Weight: b.Weight, Cap: b.Cap, CapSource: b.CapSource,
+				InFlight: api.InFlight{Local: b.InFlight(), Cluster: b.InFlight(), Waiting: b.Waiting()},
 			}
 			if s.State == backend.Ejected {
 				entry.EjectedUntil = &s.Until

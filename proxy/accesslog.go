@@ -24,6 +24,8 @@ const (
 // never waits for the writer. What finds no room, or cannot be written, is
 // dropped and counted.
 type accessLog struct {
+	spans    bool          // a line is a span
+	every    time.Duration // a line waits no longer for others
 	drops    prometheus.Counter
 	some     chan struct{} // there is something to do
 	half     chan struct{} // the buffer is half full
@@ -45,7 +47,7 @@ type accessLog struct {
 // when it stops, or after reopen. drops counts the lines that were lost.
 func newAccessLog(w io.WriteCloser, drops prometheus.Counter) *accessLog {
 	return &accessLog{
-		drops: drops, out: w,
+		every: accessFlush, drops: drops, out: w,
 		some: make(chan struct{}, 1), half: make(chan struct{}, 1),
 		stopping: make(chan struct{}), stopped: make(chan struct{}),
 		lines: make([]byte, 0, accessBuffer+maxAccessLine), spare: make([]byte, 0, accessBuffer+maxAccessLine),
@@ -103,7 +105,7 @@ func (l *accessLog) stop(ctx context.Context) error {
 func (l *accessLog) record(e *accessEntry) {
 	l.mu.Lock()
 	before := len(l.lines)
-	line := appendAccessLine(l.lines, e)
+	line := l.append(e)
 	fits := len(line) <= accessBuffer && !l.closed
 	if fits {
 		l.lines = line
@@ -117,6 +119,14 @@ func (l *accessLog) record(e *accessEntry) {
 	case before == 0:
 		signal(l.some)
 	}
+}
+
+// append builds a line behind those that wait; mu is held.
+func (l *accessLog) append(e *accessEntry) []byte {
+	if l.spans {
+		return appendSpan(l.lines, e)
+	}
+	return appendAccessLine(l.lines, e)
 }
 
 // reopen has the lines from now on go to w, which becomes the log's own. It
@@ -153,7 +163,7 @@ func (l *accessLog) writeLoop() {
 			return
 		}
 		select {
-		case <-time.After(accessFlush):
+		case <-time.After(l.every):
 		case <-l.half:
 		case <-l.stopping:
 		}

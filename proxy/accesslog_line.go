@@ -29,7 +29,8 @@ type accessEntry struct {
 	method    []byte
 	host      []byte
 	target    []byte
-	status    int // 0: the client was sent no head
+	status    int          // 0: the client was sent no head
+	code      backend.Code // of an answer of starling's own
 	pool      string
 	backend   string
 	epoch     uint64 // of the session's binding; 0: no session
@@ -41,7 +42,10 @@ type accessEntry struct {
 	events    int64         // of a text/event-stream
 	took      time.Duration
 	reason    backend.Reason
+	secure    bool     // the client came by TLS
 	trace     [16]byte // zero: no trace
+	span      [8]byte  // the stream's own
+	parent    [8]byte  // zero: the trace began here
 	stale     bool     // a kept connection had been closed, and the request went out again on a new one
 }
 
@@ -57,6 +61,7 @@ func appendAccessLine(dst []byte, e *accessEntry) []byte {
 	dst = appendText(dst, "host", e.host, maxLogged)
 	dst = appendText(dst, "target", e.target, maxLogged)
 	dst = appendNumber(dst, "status", int64(e.status))
+	dst = appendText(dst, "code", e.code, maxLoggedToken)
 	dst = appendText(dst, "pool", e.pool, maxLoggedName)
 	dst = appendText(dst, "backend", e.backend, maxLoggedName)
 	dst = strconv.AppendUint(appendKey(dst, "session_epoch"), e.epoch, 10)
@@ -103,7 +108,11 @@ func appendMillis(dst []byte, key string, d time.Duration) []byte {
 // characters are escaped, the high ones too, so that the line is safe to look
 // at in a terminal; what is no UTF-8 becomes U+FFFD.
 func appendText[T ~string | ~[]byte](dst []byte, key string, s T, limit int) []byte {
-	dst = append(appendKey(dst, key), '"')
+	return appendQuoted(appendKey(dst, key), s, limit)
+}
+
+func appendQuoted[T ~string | ~[]byte](dst []byte, s T, limit int) []byte {
+	dst = append(dst, '"')
 	s = shorten(s, limit)
 	for i := 0; i < len(s); {
 		b := s[i]

@@ -16,7 +16,9 @@ const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHI
 
 // ListenerConfig is one address that clients connect to.
 type ListenerConfig struct {
-	Address          string        `yaml:"address"`                   // host:port; port 0 takes a free one
+	Address          string        `yaml:"address"` // host:port; port 0 takes a free one
+	TLS              ListenerTLS   `yaml:"tls"`
+	ProxyProtocol    bool          `yaml:"proxy_protocol"`            // v1 or v2, before TLS; a peer outside trusted_proxies is closed
 	TrustedProxies   []string      `yaml:"trusted_proxies"`           // CIDRs whose X-Forwarded-* and request ids are believed
 	MaxConnections   int           `yaml:"max_connections" auto:"-1"` // auto: (descriptor limit - 1000) / 2, at most 50000; 0: no limit
 	MaxRequestHeader int64         `yaml:"max_request_header" unit:"size"`
@@ -30,6 +32,7 @@ type RouteConfig struct {
 	PathPrefix string            `yaml:"path_prefix"` // ends at a segment: /v1 matches /v1 and /v1/x, not /v1x
 	Method     string            `yaml:"method"`
 	Headers    map[string]string `yaml:"headers"` // every field must be there with this value
+	JSON       map[string]string `yaml:"json"`    // likewise every field at the top of a JSON body
 	Pool       string            `yaml:"pool"`
 }
 
@@ -56,13 +59,18 @@ type PoolConfig struct {
 
 // BackendConfig holds what all backends of a pool share.
 type BackendConfig struct {
-	Host string `yaml:"host" enum:"preserve,backend"` // which Host header a backend sees: the client's, or its own
+	TLS        BackendTLS `yaml:"tls"`                          // to those with an https URL
+	MaxStreams int        `yaml:"max_streams"`                  // at a time, of each backend that names no cap of its own; 0: no limit
+	Host       string     `yaml:"host" enum:"preserve,backend"` // which Host header a backend sees: the client's, or its own
 }
 
-// RetryConfig bounds how often one request is tried elsewhere. Only what no
-// backend can have begun is tried again.
+// RetryConfig says which requests are tried again, and bounds how often. What no
+// backend can have begun always may be; what one has begun only within these.
 type RetryConfig struct {
-	MaxAttempts int `yaml:"max_attempts"` // counts the first
+	MaxAttempts    int      `yaml:"max_attempts"`                 // counts the first
+	BudgetPercent  int      `yaml:"budget_percent"`               // of the pool's streams, that may be on a retry at a time, but at least 3; 0: none
+	Methods        []string `yaml:"methods"`                      // idempotent ones
+	MaxReplayBytes int64    `yaml:"max_replay_bytes" unit:"size"` // of a body that is kept until the answer; 0: none
 }
 
 // StreamTimeouts bound a stream. 0s: no limit.
@@ -88,8 +96,11 @@ type HeaderConfig struct {
 	ExposeBackend bool   `yaml:"expose_backend"` // X-Starling-Backend on answers
 }
 
-// QueueConfig says when a client that was turned away may come back.
+// QueueConfig bounds who waits while every usable backend is full, and says when
+// a client that was turned away may come back.
 type QueueConfig struct {
+	MaxWaiting int           `yaml:"max_waiting"` // streams, on this node; 0: none waits
+	Timeout    time.Duration `yaml:"timeout"`     // 0s: no limit
 	RetryAfter time.Duration `yaml:"retry_after"` // jittered by half either way
 }
 
@@ -112,13 +123,15 @@ func DefaultPool() PoolConfig {
 		Policy:  "p2c",
 		Backend: BackendConfig{Host: "preserve"},
 		Outlier: backend.DefaultOutlier(),
-		Retry:   RetryConfig{MaxAttempts: 3},
+		Retry: RetryConfig{
+			MaxAttempts: 3, BudgetPercent: 20, Methods: []string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"}, MaxReplayBytes: 64 << 10,
+		},
 		Timeouts: StreamTimeouts{
 			Connect: 2 * time.Second, StreamIdle: 5 * time.Minute, RequestBodyIdle: time.Minute, BackendKeepalive: 90 * time.Second, TunnelIdle: time.Hour,
 		},
 		Limits:  Limits{MaxResponseHeader: 64 << 10},
 		Headers: HeaderConfig{RequestID: "X-Request-ID"},
-		Queue:   QueueConfig{RetryAfter: 2 * time.Second},
+		Queue:   QueueConfig{MaxWaiting: 32, Timeout: 5 * time.Second, RetryAfter: 2 * time.Second},
 	}
 }
 
@@ -131,6 +144,10 @@ func (c ListenerConfig) Validate(fault func(key, format string, args ...any)) {
 		fault("address", "%q is no address to listen on (%v); write host:port, for example 127.0.0.1:8080", c.Address, err)
 	} else if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		fault("address", "%q has port %q; write a number from 0 (any free one) to 65535", c.Address, port)
+	}
+	c.TLS.Validate(fault)
+	if c.ProxyProtocol && len(c.TrustedProxies) == 0 {
+		fault("proxy_protocol", "is true, but trusted_proxies is empty, so every connection would be closed; name the network of what stands in front there, for example 10.0.0.0/8")
 	}
 	for i, s := range c.TrustedProxies {
 		if _, err := netip.ParsePrefix(s); err != nil {
@@ -162,6 +179,9 @@ func (c RouteConfig) Validate(fault func(key, format string, args ...any)) {
 	if c.Method != strings.ToUpper(c.Method) {
 		fault("method", "%q: methods are case-sensitive; write %s", c.Method, strings.ToUpper(c.Method))
 	}
+	if _, ok := c.JSON[""]; ok {
+		fault("json", "has a field without a name; write for example {model: small}")
+	}
 	if c.Pool == "" {
 		fault("pool", "is missing; write the name of a pool")
 	}
@@ -170,8 +190,13 @@ func (c RouteConfig) Validate(fault func(key, format string, args ...any)) {
 // Validate reports every fault by the key it concerns.
 func (c PoolConfig) Validate(fault func(key, format string, args ...any)) {
 	c.Outlier.Validate(func(key, format string, args ...any) { fault("outlier."+key, format, args...) })
-	if c.Retry.MaxAttempts < 1 || c.Retry.MaxAttempts > 20 {
-		fault("retry.max_attempts", "%d is out of range; write 1 (no retry) to 20", c.Retry.MaxAttempts)
+	c.Backend.TLS.Validate(func(key, format string, args ...any) { fault("backend."+key, format, args...) })
+	c.Retry.Validate(func(key, format string, args ...any) { fault("retry."+key, format, args...) })
+	if c.Backend.MaxStreams < 0 {
+		fault("backend.max_streams", "%d is negative; write 0 for no limit, or a count such as 16", c.Backend.MaxStreams)
+	}
+	if c.Queue.MaxWaiting < 0 || c.Queue.MaxWaiting > maxWaiting {
+		fault("queue.max_waiting", "%d is out of range; write 0 (none waits) to %d", c.Queue.MaxWaiting, maxWaiting)
 	}
 	if c.Limits.MaxResponseHeader < 1<<10 || c.Limits.MaxResponseHeader > 1<<20 {
 		fault("limits.max_response_header", "%d bytes is out of range; write 1KiB to 1MiB", c.Limits.MaxResponseHeader)

@@ -33,8 +33,14 @@ type client struct {
 	out    []byte     // the request as sent on, then the head of the answer
 	body   int        // where the request's body begins in out
 	id     []byte     // the request's id
-	close  bool       // the connection ends after this exchange
-	ending ending     // and how
+	trace  traceContext
+	parent [8]byte     // the span that the client's request belongs to; zero: none that we continue
+	hop    []byte      // the traceparent as it goes on; empty: the client's own does
+	events wire.Events // in the answer, where the log counts them
+	close  bool        // the connection ends after this exchange
+	ending ending      // and how
+
+	detached bool // the answer goes on without this goroutine
 }
 
 func newClient(s *Server, l *listener, nc net.Conn) *client {
@@ -61,11 +67,20 @@ func (c *client) hangUp() {
 	}
 }
 
-// serve carries one exchange after the other, and ends the connection so that
-// the last answer is what the client gets.
+// serve carries one exchange after the other.
 func (c *client) serve() {
 	t := c.server.cfg.Timeouts
 	c.conn.Serve(&c.req, wire.HeadLimits{Idle: t.KeepaliveIdle, Total: t.RequestHeader, Bytes: int(c.listener.cfg.MaxRequestHeader)}, c)
+	if c.detached {
+		c.detached = false
+		c.detach()
+		return
+	}
+	c.end()
+}
+
+// end closes the connection so that the last answer is what the client gets.
+func (c *client) end() {
 	switch c.ending {
 	case endReset:
 		c.conn.Reset()
@@ -74,6 +89,9 @@ func (c *client) serve() {
 	default:
 		c.conn.Close()
 	}
+	c.req.Release()
+	c.resp.Release()
+	c.server.leave(c)
 }
 
 // ending is how a connection is closed.
@@ -99,20 +117,43 @@ func (c *client) Handle(err error) (again bool) {
 	c.asked.Store(true)
 	c.stream.begin()
 	c.identify()
+	c.follow()
 	if err == nil {
 		err = c.carry()
 	} else {
 		err = headFailure(err)
 	}
+	if err == wire.ErrDetached {
+		c.detached = true
+		return false
+	}
+	return c.conclude(err)
+}
+
+// maxKeptOut is how much a connection holds for its next request's head, in bytes.
+const maxKeptOut = 64 << 10
+
+// conclude settles the stream and tells the client where it failed; it tells
+// whether another request may follow.
+func (c *client) conclude(err error) (again bool) {
 	failed := c.stream.settle(err)
 	if failed == nil {
-		return c.keepsOpen()
+		again = c.keepsOpen()
+	} else {
+		again = c.refuse(failed) // the only place that knows statuses
 	}
-	return c.refuse(failed) // the only place that knows statuses
+	c.record(failed)
+	if cap(c.out) > maxKeptOut {
+		c.out = nil
+	}
+	return again
 }
 
 // nobody tells whether there is no request, and so nobody to answer.
 func nobody(err error) bool {
+	if err == nil {
+		return false
+	}
 	var network net.Error
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, wire.ErrIdle) ||
 		errors.Is(err, wire.ErrInterrupted) || errors.As(err, &network)
@@ -123,6 +164,9 @@ func (c *client) carry() error {
 	p, err := c.admit()
 	if err != nil {
 		return err
+	}
+	if c.req.LastHop() {
+		return c.lastHop()
 	}
 	if err := c.prepare(p); err != nil {
 		return err
@@ -143,7 +187,10 @@ func (c *client) admit() (*pool, error) {
 		c.close = true
 		return nil, &failure{code: backend.CodeDraining, reason: backend.Shed, message: "this node is draining; try another"}
 	}
-	p := c.listener.route(&c.req)
+	p, err := c.route()
+	if err != nil {
+		return nil, err
+	}
 	if p == nil {
 		return nil, &failure{code: backend.NoRoute, reason: backend.Refused, message: "no route matches this host, path and method"}
 	}
@@ -170,12 +217,15 @@ func (c *client) prepare(p *pool) error {
 	if c.out, err = c.up.Take(c.out); err != nil {
 		return bodyFailure(err, p)
 	}
+	c.conn.Rest()
+	c.stream.in.Store(int64(len(c.out) - c.body))
 	return nil
 }
 
 func (c *client) appendHead(dst []byte, p *pool, hostname string) []byte {
 	return c.req.AppendForward(dst, wire.Forwarding{
-		Client: c.addr, Trusted: c.trusted, Host: hostname, IDName: p.cfg.Headers.RequestID, RequestID: c.id,
+		Client: c.addr, TLS: c.listener.keys != nil, Trusted: c.trusted, Host: hostname, IDName: p.cfg.Headers.RequestID, RequestID: c.id,
+		Trace: c.hop, NewTrace: c.parent == [8]byte{},
 	})
 }
 

@@ -19,11 +19,16 @@ type metrics struct {
 	added        prometheus.Histogram
 	ejections    *prometheus.CounterVec
 	retries      *prometheus.CounterVec
+	exhausted    *prometheus.CounterVec
+	waits        *prometheus.HistogramVec
 	sheds        *prometheus.CounterVec
 	timeouts     *prometheus.CounterVec
 	acceptErrors prometheus.Counter
+	routeMisses  *prometheus.CounterVec
+	logDrops     prometheus.Counter
+	spanDrops    prometheus.Counter
 
-	inFlight, state, links, connections *prometheus.Desc
+	inFlight, state, links, connections, waiting, replay *prometheus.Desc
 }
 
 // backendMetrics are one backend's, looked up once.
@@ -36,7 +41,9 @@ type backendMetrics struct {
 
 // poolMetrics are one pool's.
 type poolMetrics struct {
-	retries prometheus.Counter
+	retries   prometheus.Counter
+	exhausted prometheus.Counter
+	waits     prometheus.Observer
 }
 
 func newMetrics(s *Server) *metrics {
@@ -62,11 +69,24 @@ func newMetrics(s *Server) *metrics {
 		}),
 		ejections: counter("ejections_total", "Times a backend was ejected.", "pool", "backend"),
 		retries:   counter("retries_total", "Requests tried again, here or elsewhere.", "pool"),
-		sheds:     counter("shed_total", "Requests turned away at once.", "pool", "code"),
-		timeouts:  counter("timeouts_total", "Time-outs that ended something.", "kind"),
+		exhausted: counter("retry_budget_exhausted_total", "Requests not tried again since as many retries ran as the pool allows.", "pool"),
+		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "starling", Name: "queue_wait_seconds", Help: "How long streams waited for a backend with room, whatever came of it.", Buckets: long,
+		}, []string{"pool"}),
+		sheds:    counter("shed_total", "Requests turned away at once.", "pool", "code"),
+		timeouts: counter("timeouts_total", "Time-outs that ended something.", "kind"),
 		acceptErrors: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "starling", Name: "accept_errors_total", Help: "Connections that could not be accepted, for want of descriptors above all.",
 		}),
+		routeMisses: counter("body_route_misses_total", "JSON bodies in which a route's field was not found, by why.", "cause"),
+		logDrops: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "starling", Name: "access_log_dropped_total", Help: "Lines of the access log that were lost.",
+		}),
+		spanDrops: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "starling", Name: "trace_spans_dropped_total", Help: "Spans that were lost before, or refused by, the collector.",
+		}),
+		waiting:     desc("queue_waiting", "Streams of this node that wait for a backend with room.", "pool"),
+		replay:      desc("replay_bytes", "Bytes of requests' bodies that are kept to be sent again."),
 		inFlight:    desc("streams_in_flight", "Streams of this node at a backend now.", "pool", "backend"),
 		state:       desc("backend_state", "1 for the state a backend is in.", "pool", "backend", "state"),
 		links:       desc("pool_connections", "Connections to a backend.", "pool", "backend", "state"),
@@ -76,14 +96,18 @@ func newMetrics(s *Server) *metrics {
 
 func (m *metrics) register(r prometheus.Registerer) error {
 	for _, c := range []prometheus.Collector{
-		m.streams, m.durations, m.firstBytes, m.added, m.ejections, m.retries, m.sheds, m.timeouts, m.acceptErrors, m,
+		m.streams, m.durations, m.firstBytes, m.added, m.ejections, m.retries, m.exhausted, m.waits, m.sheds, m.timeouts, m.acceptErrors,
+		m.routeMisses, m.logDrops, m.spanDrops, m,
 	} {
 		if err := r.Register(c); err != nil {
 			return err
 		}
 	}
-	for _, kind := range []string{"connect", "response_header", "stream_idle", "stream_total", "tunnel_idle", "request_body", "request_header", "write_idle"} {
+	for _, kind := range []string{"connect", "response_header", "stream_idle", "stream_total", "queue", "tunnel_idle", "request_body", "request_header", "write_idle"} {
 		m.timeouts.WithLabelValues(kind)
+	}
+	for _, cause := range []string{"absent", "malformed", "far", "late"} {
+		m.routeMisses.WithLabelValues(cause)
 	}
 	return nil
 }
@@ -102,7 +126,9 @@ func (m *metrics) backend(pool, id string) *backendMetrics {
 }
 
 func (m *metrics) pool(name string) *poolMetrics {
-	return &poolMetrics{retries: m.retries.WithLabelValues(name)}
+	return &poolMetrics{
+		retries: m.retries.WithLabelValues(name), exhausted: m.exhausted.WithLabelValues(name), waits: m.waits.WithLabelValues(name),
+	}
 }
 
 func (m *metrics) timeout(kind string) { m.timeouts.WithLabelValues(kind).Inc() }
@@ -127,7 +153,7 @@ func (m *metrics) settled(s *Stream, b *backend.Backend, why backend.Reason) {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.inFlight, m.state, m.links, m.connections} {
+	for _, d := range []*prometheus.Desc{m.inFlight, m.state, m.links, m.connections, m.waiting, m.replay} {
 		ch <- d
 	}
 }
@@ -137,7 +163,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
+	gauge(m.replay, float64(m.server.replay.Load()))
 	for _, p := range m.server.pools {
+		gauge(m.waiting, float64(p.Waiting()), p.Name)
 		for _, b := range p.Backends {
 			gauge(m.inFlight, float64(b.InFlight()), p.Name, b.ID)
 			gauge(m.links, float64(p.of(b).idle.Len()), p.Name, b.ID, "idle")

@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -12,41 +11,41 @@ import (
 	"github.com/starling-lb/starling/proxy/wire"
 )
 
-// open brings the exchange up to the head of a final answer. It tries another
-// backend only where the failed one cannot have begun to work.
+// open brings the exchange up to the head of a final answer.
 func (s *Stream) open() error {
-	for attempt := 1; ; attempt++ {
+	for {
+		s.attempts++
 		err := s.attempt()
-		var f *failure
-		if err == nil || !errors.As(err, &f) || !f.elsewhere || attempt >= s.pool.cfg.Retry.MaxAttempts {
+		s.repay()
+		if err == nil || !s.again(err) {
 			return err
 		}
-		s.tried = append(s.tried, s.lease.Backend())
-		s.lease.Release()
-		s.pool.shedding.retries.Inc()
 	}
 }
 
 // attempt picks a backend and opens the exchange with it.
 func (s *Stream) attempt() error {
-	var err error
-	if s.lease, err = s.pool.Pick(time.Now(), s.tried); err != nil && len(s.tried) > 0 {
-		s.lease, err = s.pool.Pick(time.Now(), nil) // no other is left: the same may have come back
+	err := s.place()
+	if s.attempts > 1 {
+		s.pool.between.Add(-1)
 	}
 	if err != nil {
-		return &failure{code: backend.NoBackend, reason: backend.Shed, message: fmt.Sprintf("pool %s has no usable backend", s.pool.Name)}
+		return err
 	}
 	b := s.lease.Backend()
-	if err = s.ask(b, false); err != nil && s.stale(err) {
+	err = s.ask(b, false)
+	if err != nil && s.stale(err) {
+		s.renewed = true
 		s.pool.shedding.retries.Inc()
 		err = s.ask(b, true)
 	}
-	var f *failure
-	switch {
-	case err == nil:
+	if err == nil {
+		s.forget()
 		s.headAt = time.Now()
 		s.pool.Succeeded(b)
-	case errors.As(err, &f) && f.blame:
+		return nil
+	}
+	if f := failureOf(err); f.blame {
 		s.pool.Failed(b, f.message)
 	}
 	return err
@@ -56,12 +55,13 @@ func (s *Stream) attempt() error {
 // closed, and may be repeated on a new one.
 func (s *Stream) stale(err error) bool {
 	var f *failure
-	return errors.As(err, &f) && f.stale && !s.begun
+	return errors.As(err, &f) && f.stale && s.rewind()
 }
 
 // ask sends the request to b and waits for the head of the answer. The link is
 // held on success, and closed otherwise.
 func (s *Stream) ask(b *backend.Backend, fresh bool) error {
+	s.upErr = nil
 	l, err := s.connect(b, fresh)
 	if err != nil {
 		return err
@@ -140,7 +140,9 @@ func (s *Stream) send(l *wire.Link, b *backend.Backend) error {
 		}
 		return s.failed(l, err)
 	}
-	c.server.metrics.added.Observe((time.Since(s.started) - s.connecting).Seconds())
+	if s.attempts == 1 {
+		c.server.metrics.added.Observe((time.Since(s.started) - s.connecting - s.queued - s.bodyWait).Seconds())
+	}
 	if !c.up.Ended() {
 		s.upload(l)
 	}
@@ -151,8 +153,8 @@ func (s *Stream) send(l *wire.Link, b *backend.Backend) error {
 func (s *Stream) awaitAnswer(l *wire.Link) error {
 	c := s.client
 	for interim := 0; ; interim++ {
-		t, limits := s.pool.cfg.Timeouts, s.pool.cfg.Limits
-		err := l.ReadResponse(&c.resp, c.req.IsHead(), t.ResponseHeader, int(limits.MaxResponseHeader))
+		s.answers = interim > 0
+		err := s.readHead(l)
 		switch {
 		case err != nil:
 			return s.failed(l, err)
@@ -162,9 +164,10 @@ func (s *Stream) awaitAnswer(l *wire.Link) error {
 			return nil
 		case interim == wire.MaxInterim:
 			return badResponse(errors.New("too many interim answers"))
-		case c.req.HTTP10, c.resp.Status == 100 && !c.req.Expect:
-			continue // HTTP/1.0 knows none, and who did not ask for a 100 need not see it
+		case c.req.HTTP10, c.resp.Status == 100 && (!c.req.Expect || s.continued):
+			continue // HTTP/1.0 knows none, and who did not ask for a 100, or had it, need not see it
 		}
+		s.continued = s.continued || c.resp.Status == 100
 		if err := c.conn.Write(c.resp.AppendAnswer(nil, wire.Answering{}), c.server.cfg.Timeouts.WriteIdle); err != nil {
 			return sinkFailure(err)
 		}
@@ -181,7 +184,7 @@ func (s *Stream) failed(l *wire.Link, err error) error {
 	case cut != nil:
 		return cut
 	case errors.Is(err, wire.ErrHeadTimeout):
-		return &failure{code: backend.CodeTimeout, reason: backend.BackendTimeout, message: "no answer in time", timeout: "response_header", blame: true, err: err}
+		return &failure{code: backend.CodeTimeout, reason: backend.BackendTimeout, message: "no answer in time", timeout: "response_header", repeat: !s.answers, blame: true, err: err}
 	case errors.Is(err, wire.ErrIdle):
 		return &failure{code: backend.CodeTimeout, reason: backend.BackendTimeout, message: "the backend took no byte of the request in time", timeout: "stream_idle", blame: true, err: err}
 	case errors.Is(err, wire.ErrTooLarge), errors.Is(err, wire.ErrMalformed), errors.Is(err, wire.ErrFraming),
@@ -190,6 +193,6 @@ func (s *Stream) failed(l *wire.Link, err error) error {
 	}
 	return &failure{
 		code: backend.CodeBroke, reason: backend.BackendBroke, message: "the backend ended the connection before its answer", err: err,
-		stale: stale && s.client.req.Idempotent(), blame: !stale,
+		stale: stale && !s.answers && s.client.req.Idempotent(), blame: !stale, repeat: !s.answers && len(l.Buffered()) == 0,
 	}
 }

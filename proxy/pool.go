@@ -1,7 +1,7 @@
 package proxy
 
 import (
-	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +18,9 @@ type pool struct {
 	cfg       PoolConfig
 	upstreams []upstream // by Backend.Slot
 	shedding  *poolMetrics
+	keys      *keyring     // for backends that are spoken to by TLS; nil where none is
+	retrying  atomic.Int64 // retries that count against the budget
+	between   atomic.Int64 // streams between two attempts, at no backend
 }
 
 // upstream is one backend's connections and counters.
@@ -25,11 +28,12 @@ type upstream struct {
 	idle    *wire.Idle
 	used    atomic.Int64 // connections that carry a stream
 	metrics *backendMetrics
+	where
 }
 
 func (s *Server) newPool(name string, cfg PoolConfig) (*pool, error) {
 	p := &pool{cfg: cfg}
-	bp, err := backend.NewPool(name, cfg.Backends, cfg.Outlier, func(b *backend.Backend, st backend.Standing) {
+	bp, err := backend.NewPool(name, cfg.Backends, cfg.rules(), func(b *backend.Backend, st backend.Standing) {
 		if st.State == backend.Ejected {
 			p.upstreams[b.Slot].metrics.ejections.Inc()
 		}
@@ -39,6 +43,12 @@ func (s *Server) newPool(name string, cfg PoolConfig) (*pool, error) {
 		return nil, err
 	}
 	p.Pool = bp
+	if slices.ContainsFunc(bp.Backends, func(b *backend.Backend) bool { return b.Addr.TLS }) {
+		if p.keys, err = backendKeys(name, cfg.Backend.TLS); err != nil {
+			return nil, err
+		}
+		s.doors.hold(p.keys)
+	}
 	p.shedding = s.metrics.pool(name)
 	p.upstreams = make([]upstream, len(bp.Backends))
 	for i, b := range bp.Backends {
@@ -58,21 +68,6 @@ func (p *pool) kept(b *backend.Backend) *wire.Link {
 		p.of(b).used.Add(1)
 	}
 	return l
-}
-
-// dial opens a connection to the backend.
-func (p *pool) dial(ctx context.Context, s *Server, b *backend.Backend) (*wire.Link, error) {
-	if p.cfg.Timeouts.Connect > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, p.cfg.Timeouts.Connect)
-		defer cancel()
-	}
-	nc, err := s.opt.Dial(ctx, "tcp", b.Addr.Dial)
-	if err != nil {
-		return nil, err
-	}
-	p.of(b).used.Add(1)
-	return wire.NewLink(nc, &s.stock, s.watcher), nil
 }
 
 // keep puts a link whose exchange ended cleanly away for the next.

@@ -21,6 +21,7 @@ type failure struct {
 	message   string
 	err       error
 	elsewhere bool   // another backend may be tried: this one cannot have begun
+	repeat    bool   // no byte of an answer came: it may be tried again where that does no harm
 	stale     bool   // the kept connection was closed before: a new one may be tried
 	blame     bool   // it counts against the backend
 	timeout   string // which time-out it was; "" for none
@@ -105,6 +106,8 @@ func (c *client) refuse(f *failure) (again bool) {
 	if c.conn.Write(c.answer(status, "application/json", extra, string(text)+"\n"), c.server.cfg.Timeouts.WriteIdle) != nil {
 		return false
 	}
+	c.stream.told = f.code
+	c.stream.out.Store(int64(len(c.out)))
 	if c.close {
 		c.ending = endLinger
 	}

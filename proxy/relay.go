@@ -8,8 +8,8 @@ import (
 	"github.com/starling-lb/starling/proxy/wire"
 )
 
-// relay passes the answer on to its last byte. The link goes back to its pool
-// where both sides of the exchange ended cleanly.
+// relay passes the answer on to its last byte; an event stream may be handed on
+// before, with wire.ErrDetached.
 func (s *Stream) relay() error {
 	c := s.client
 	if c.resp.Status == 101 {
@@ -23,11 +23,23 @@ func (s *Stream) relay() error {
 	}
 	c.down = wire.Relay{
 		From: &l.End, To: &c.conn.End, Length: c.resp.Length, Plain: plain,
-		ReadIdle: s.pool.cfg.Timeouts.StreamIdle, WriteIdle: c.server.cfg.Timeouts.WriteIdle, Sent: &s.out,
+		ReadIdle: s.pool.cfg.Timeouts.StreamIdle, WriteIdle: c.server.cfg.Timeouts.WriteIdle, Sent: &s.out, Later: s.later(),
+		Events: c.counted(),
 	}
-	err = s.down(l)
+	if err = s.down(); err == wire.ErrDetached {
+		return err
+	}
+	return s.finish(err)
+}
+
+// finish ends the exchange after the answer, whose relay ended with err. The
+// link goes back to its pool where both sides ended cleanly.
+func (s *Stream) finish(err error) error {
+	c := s.client
+	err = s.broken(err)
 	whole := s.endUpload() && err == nil
-	if s.letGo() == nil {
+	l := s.letGo()
+	if l == nil {
 		return err
 	}
 	if b := s.lease.Backend(); whole && !c.resp.Close && len(l.Buffered()) == 0 {
@@ -50,27 +62,27 @@ func (s *Stream) answer(phase Phase) (*wire.Link, error) {
 	return s.link, nil
 }
 
-func (s *Stream) down(l *wire.Link) error {
+func (s *Stream) down() error {
 	c := s.client
 	a := wire.Answering{HTTP10: c.req.HTTP10, Close: c.close}
 	if s.pool.cfg.Headers.ExposeBackend {
 		a.Backend = s.lease.Backend().ID
 	}
 	c.out = c.resp.AppendAnswer(c.out[:0], a)
-	return s.broken(c.down.Run(c.out))
+	return c.down.Run(c.out)
 }
 
 // broken says what the failure of an answer under way means. The client sees
 // it by a missing end; where the end is the connection's own, by a reset.
 func (s *Stream) broken(err error) error {
-	var source *wire.SourceError
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.As(err, &source):
-		if c := s.client; c.down.Length == wire.UntilClose || c.down.Plain {
-			c.ending = endReset
-		}
+	}
+	if c := s.client; c.down.Length == wire.UntilClose || c.down.Plain {
+		c.ending = endReset
+	}
+	var source *wire.SourceError
+	if errors.As(err, &source) {
 		return sourceFailure(source.Err)
 	}
 	return sinkFailure(err)
@@ -92,6 +104,7 @@ func sinkFailure(err error) error {
 
 // upload sends the rest of the body while the answer is awaited.
 func (s *Stream) upload(l *wire.Link) {
+	s.keep()
 	s.begun = true
 	c := s.client
 	c.up.To = &l.End
@@ -106,7 +119,9 @@ func (s *Stream) upload(l *wire.Link) {
 		var source *wire.SourceError
 		if errors.As(s.upErr, &source) && !errors.Is(s.upErr, wire.ErrInterrupted) {
 			f := bodyFailure(source, s.pool).(*failure)
-			s.giveUp(f.reason, f.code)
+			if s.giveUp(f.reason, f.code) && f.timeout != "" {
+				c.server.metrics.timeout(f.timeout)
+			}
 		}
 		// A backend that takes no more may have answered already: the reader
 		// of the answer will tell.

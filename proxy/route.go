@@ -2,8 +2,10 @@ package proxy
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -17,6 +19,7 @@ type listener struct {
 	limit   int64 // connections at most; 0: no limit
 	open    atomic.Int64
 	trusted []netip.Prefix
+	keys    *keyring // nil: clients come without TLS
 	routes  []route
 }
 
@@ -26,6 +29,7 @@ type route struct {
 	prefix   string // without its last slash; empty matches all
 	method   string
 	headers  map[string]string // names in lower case
+	json     []jsonField
 	pool     *pool
 }
 
@@ -65,6 +69,9 @@ func newRoute(c RouteConfig, p *pool) route {
 	for name, value := range c.Headers {
 		r.headers[strings.ToLower(name)] = value
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.JSON)) {
+		r.json = append(r.json, jsonField{name, c.JSON[name]})
+	}
 	return r
 }
 
@@ -78,16 +85,7 @@ func (l *listener) trusts(addr netip.Addr) bool {
 	return false
 }
 
-// route finds the pool of a request; nil where no route matches.
-func (l *listener) route(q *wire.Request) *pool {
-	for i := range l.routes {
-		if l.routes[i].matches(q) {
-			return l.routes[i].pool
-		}
-	}
-	return nil
-}
-
+// matches looks at the request's head alone.
 func (r *route) matches(q *wire.Request) bool {
 	if r.method != "" && r.method != string(q.Method) {
 		return false

@@ -12,7 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/starling-lb/starling/proxy/backend"
 	"github.com/starling-lb/starling/proxy/wire"
 )
 
@@ -27,14 +26,18 @@ type Config struct {
 	Listeners []ListenerConfig
 	Timeouts  ClientTimeouts
 	Pools     map[string]PoolConfig
+	AccessLog AccessLogConfig
+	Tracing   TracingConfig
 }
 
 // Options are the server's seams to the rest.
 type Options struct {
 	Logger   *slog.Logger
+	Node     string // this node's name, in spans
 	Registry prometheus.Registerer
 	Dial     Dialer
 	Listen   Listener
+	Resolve  Resolver     // of backends' names; nil: the system's
 	Ready    func() error // for ready_path: nil when the node may get traffic
 }
 
@@ -44,17 +47,23 @@ type Server struct {
 	opt     Options
 	log     *slog.Logger
 	metrics *metrics
+	doors   *doorMetrics
+	records records
 	stock   wire.Buffers
 	watcher *wire.Watcher
 	pools   map[string]*pool
 	routers []*listener
 
 	draining atomic.Bool
+	stopping atomic.Bool  // the drain is over
 	drainAt  atomic.Int64 // when the drain began, in ns since 1970
 	nextID   atomic.Uint64
 	running  atomic.Int64 // streams begun and not settled
 	finished atomic.Int64 // streams settled since the drain began
 	cutCount atomic.Int64 // of them, cut by its deadline
+	replay   atomic.Int64 // bytes of requests' bodies that are kept for another try
+
+	keysEvery, resolveEvery time.Duration // what the loops of these names wait
 
 	mu      sync.Mutex
 	clients map[*client]struct{}
@@ -66,7 +75,13 @@ type Server struct {
 
 // New checks the configuration against itself and builds the server.
 func New(cfg Config, opt Options) (*Server, error) {
-	s := &Server{cfg: cfg, opt: opt, log: opt.Logger, pools: map[string]*pool{}, clients: map[*client]struct{}{}}
+	s := &Server{
+		cfg: cfg, opt: opt, log: opt.Logger, doors: newDoorMetrics(), pools: map[string]*pool{}, clients: map[*client]struct{}{},
+		keysEvery: keysEvery, resolveEvery: resolveEvery,
+	}
+	if s.opt.Resolve == nil {
+		s.opt.Resolve = systemResolver
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.metrics = newMetrics(s)
 	for name, c := range cfg.Pools {
@@ -81,9 +96,13 @@ func New(cfg Config, opt Options) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
+		if l.keys, err = listenerKeys(c); err != nil {
+			return nil, err
+		}
+		s.doors.hold(l.keys)
 		s.routers = append(s.routers, l)
 	}
-	if err := s.metrics.register(opt.Registry); err != nil {
+	if err := errors.Join(s.metrics.register(opt.Registry), opt.Registry.Register(s.doors)); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	return s, nil
@@ -91,20 +110,29 @@ func New(cfg Config, opt Options) (*Server, error) {
 
 // Start opens every listener and returns when they accept, or with all undone.
 func (s *Server) Start(ctx context.Context) error {
-	var err error
+	err := s.openRecords()
+	if err != nil {
+		return err
+	}
 	if s.watcher, err = wire.NewWatcher(); err != nil {
+		s.closeRecords()
 		return err
 	}
 	for _, l := range s.routers {
 		if l.socket, err = s.opt.Listen(ctx, "tcp", l.cfg.Address); err != nil {
 			s.closeListeners()
 			s.watcher.Stop()
+			s.closeRecords()
 			return fmt.Errorf("listener %s: %w", l.cfg.Address, err)
 		}
 	}
+	s.warnDescriptors(wire.DescriptorLimit())
 	for _, l := range s.routers {
+		s.doors.begin(l)
 		s.tasks.Go(func() { s.acceptLoop(l) })
 	}
+	s.tasks.Go(s.keysLoop)
+	s.tasks.Go(s.resolveLoop)
 	s.tasks.Go(s.sweepLoop)
 	return nil
 }
@@ -144,15 +172,9 @@ func (s *Server) Stop(ctx context.Context) Report {
 	s.Drain()
 	s.awaitIdle(ctx)
 	s.closeListeners()
-	s.each(func(c *client) {
-		if c.stream.giveUp(backend.Drained, "") {
-			s.cutCount.Add(1)
-		}
-		c.conn.Interrupt()
-	})
-	s.cancel()
-	s.tasks.Wait()
+	s.cut()
 	s.watcher.Stop()
+	s.closeRecords()
 	for _, p := range s.pools {
 		p.close()
 	}
@@ -224,55 +246,3 @@ func (s *Server) sweepLoop() {
 		}
 	}
 }
-
-// acceptLoop takes in connections until the listener closes. A shortage, of
-// descriptors above all, is waited out: whoever is connected goes on.
-func (s *Server) acceptLoop(l *listener) {
-	for pause := time.Duration(0); ; {
-		nc, err := l.socket.Accept()
-		switch {
-		case err == nil:
-			pause = 0
-			s.take(l, nc)
-			continue
-		case errors.Is(err, net.ErrClosed):
-			return
-		}
-		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-		s.metrics.acceptErrors.Inc()
-		s.log.Warn("accept failed; trying again", "listener", l.cfg.Address, "pause", pause, "err", err)
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-	}
-}
-
-// take serves a connection, or refuses it where there are too many.
-func (s *Server) take(l *listener, nc net.Conn) {
-	c := newClient(s, l, nc)
-	if l.open.Add(1); l.limit > 0 && l.open.Load() > l.limit {
-		c.tooMany = true
-		if l.open.Load() > l.limit+refusals {
-			l.open.Add(-1)
-			_ = nc.Close()
-			s.metrics.shed("", backend.TooManyConnections)
-			return
-		}
-	}
-	s.mu.Lock()
-	s.clients[c] = struct{}{}
-	s.mu.Unlock()
-	s.tasks.Go(func() {
-		c.serve()
-		l.open.Add(-1)
-		s.mu.Lock()
-		delete(s.clients, c)
-		s.mu.Unlock()
-	})
-}
-
-// refusals is how many connections over the limit are told so at a time;
-// beyond, they are closed without a word.
-const refusals = 100

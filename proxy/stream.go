@@ -17,6 +17,7 @@ type Phase string
 // The phases of a stream, in their order.
 const (
 	Placing    Phase = "placing"    // a backend is being chosen
+	Queued     Phase = "queued"     // all backends are full
 	Connecting Phase = "connecting" // to the backend
 	Waiting    Phase = "waiting"    // for the head of the answer
 	Streaming  Phase = "streaming"  // the answer
@@ -30,13 +31,24 @@ type Stream struct {
 	pool     *pool
 	lease    backend.Lease
 	tried    []*backend.Backend
-	begun    bool          // part of the body is gone to a backend: it cannot be sent again
+	attempts int           // the first counted
+	breaks   int           // of them, those that a backend broke off
+	retrying bool          // a retry is taken out of the pool's budget
+	answers  bool          // a byte of an answer came
+	begun    bool          // part of the body is gone to a backend
+	kept     wire.Replay   // that part
 	uploaded chan struct{} // closed when the goroutine that sends the body has ended; nil: none
 	upErr    error         // how it ended
 	total    *time.Timer
 	headAt   time.Time // when the answer's head came
 
 	connecting time.Duration // spent in connects
+	queued     time.Duration // spent waiting for a place
+	bodyWait   time.Duration // spent waiting for a body, to find its route
+
+	continued bool         // the client was told to send its body
+	renewed   bool         // a kept connection had been closed, and the request went out again on a new one
+	told      backend.Code // of the answer of starling's own that the client was sent
 
 	read atomic.Bool  // the whole body was read from the client
 	in   atomic.Int64 // bytes to the backend
@@ -54,12 +66,16 @@ type Stream struct {
 	cutCode  backend.Code   // what the client is still told
 	cancel   context.CancelFunc
 	link     *wire.Link
+	framed   bool      // a WebSocket: it can be ended between two frames
+	partBy   time.Time // when that has to be done; zero: it goes on
 }
 
 // begin starts the stream of a new request.
 func (s *Stream) begin() {
 	s.pool, s.tried, s.begun, s.uploaded, s.upErr = nil, s.tried[:0], false, nil, nil
-	s.headAt, s.connecting = time.Time{}, 0
+	s.attempts, s.breaks, s.answers = 0, 0, false
+	s.headAt, s.connecting, s.queued, s.bodyWait = time.Time{}, 0, 0, 0
+	s.continued, s.renewed, s.told = false, false, ""
 	s.read.Store(false)
 	s.in.Store(0)
 	s.out.Store(0)
@@ -68,6 +84,7 @@ func (s *Stream) begin() {
 	s.mu.Lock()
 	s.live, s.id, s.started, s.phase = true, server.nextID.Add(1), time.Now(), Placing
 	s.target, s.poolName, s.answered, s.cut, s.cutCode, s.cancel, s.link = "", "", false, "", "", nil, nil
+	s.framed, s.partBy = false, time.Time{}
 	s.mu.Unlock()
 }
 
@@ -90,13 +107,17 @@ func (s *Stream) enter(p *pool) {
 func (s *Stream) giveUp(why backend.Reason, code backend.Code) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.live || s.cut != "" || s.phase == Tunnelling && why == backend.ClientLeft {
+	if !s.live || s.cut != "" || s.phase == Tunnelling && why == backend.ClientLeft && !s.client.conn.Broken() {
 		return false // in a tunnel, a FIN says only that one direction has ended
 	}
 	if s.answered {
 		code = ""
 	}
 	s.cut, s.cutCode = why, code
+	if s.framed && why == backend.Drained && s.link != nil {
+		s.part()
+		return true
+	}
 	if s.cancel != nil {
 		s.cancel()
 	}
@@ -149,16 +170,14 @@ func (s *Stream) settle(err error) *failure {
 		s.total = nil
 	}
 	s.endUpload()
+	s.forget()
 	s.client.conn.Unwatch()
 	b := s.lease.Backend()
 	if l := s.letGo(); l != nil {
 		s.pool.drop(b, l)
 	}
 	s.lease.Release()
-	var f *failure
-	if err != nil && !errors.As(err, &f) {
-		panic("BUG: a stream ended with " + err.Error())
-	}
+	f := failureOf(err)
 	s.mu.Lock()
 	cut, _ := s.cutError().(*failure)
 	s.live, s.link, s.cancel = false, nil, nil
@@ -186,6 +205,18 @@ func (s *Stream) settle(err error) *failure {
 		server.finished.Add(1)
 	}
 	s.client.conn.ResumeReading()
+	return f
+}
+
+// failureOf is the failure in err; nil for nil.
+func failureOf(err error) *failure {
+	if err == nil {
+		return nil
+	}
+	var f *failure
+	if !errors.As(err, &f) {
+		panic("BUG: a stream ended with " + err.Error())
+	}
 	return f
 }
 

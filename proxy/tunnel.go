@@ -1,71 +1,143 @@
 package proxy
 
 import (
+	"bytes"
 	"errors"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/starling-lb/starling/proxy/backend"
 	"github.com/starling-lb/starling/proxy/wire"
 )
 
-// tunnel passes bytes both ways after a change of protocol, until both
-// directions have ended. The end of one is passed on as it came: a peer that
-// closed its sending side may still be told something.
+// tunnel is what an exchange becomes by a change of protocol: bytes both ways
+// until both directions have ended. The end of one is passed on as it came, for
+// a peer that closed its sending side may still be told something. A reset by
+// either side, and silence of both, end all of it, with a reset of what is
+// open: an end that looks orderly has to be one.
+//
+// A client that is gone need not be told from one that closed its sending side
+// only. Its FIN goes on to the backend, which mostly ends the tunnel by that.
+// If it sends instead, the first bytes that reach a client which is gone are
+// answered by a reset, and that ends the tunnel; if it keeps silent too,
+// tunnel_idle does.
+type tunnel struct {
+	stream *Stream
+	link   *wire.Link
+	up     wire.Relay
+	down   *wire.Relay
+	idle   time.Duration
+	ended  atomic.Bool // the backend's direction, in order
+
+	once  sync.Once
+	first error // what broke the tunnel, nil while nothing did
+}
+
+// tunnel carries a change of protocol to its end.
 func (s *Stream) tunnel() error {
-	c := s.client
-	c.conn.Unwatch()
-	c.close = true
+	s.client.conn.Unwatch()
+	s.client.close = true
+	t := s.newTunnel()
 	l, err := s.answer(Tunnelling)
 	if err != nil {
 		return err
 	}
-	idle := s.pool.cfg.Timeouts.TunnelIdle
-	up := wire.Relay{From: &c.conn.End, To: &l.End, Length: wire.UntilClose, ReadIdle: idle, WriteIdle: idle, Sent: &s.in}
-	c.down = wire.Relay{From: &l.End, To: &c.conn.End, Length: wire.UntilClose, ReadIdle: idle, WriteIdle: c.server.cfg.Timeouts.WriteIdle, Sent: &s.out}
-
-	var once sync.Once
-	var first error
-	fail := func(err error) {
-		once.Do(func() {
-			first = err
-			l.Interrupt()
-			c.conn.Interrupt()
-		})
-	}
-	var both sync.WaitGroup
-	both.Go(func() {
-		if err := s.oneWay(&up, nil); err != nil {
-			fail(upFailure(err))
-		} else if err := l.CloseWrite(); err != nil {
-			fail(upFailure(&wire.SinkError{Err: err}))
-		}
-	})
-	c.out = c.resp.AppendAnswer(c.out[:0], wire.Answering{})
-	if err := s.oneWay(&c.down, c.out); err != nil {
-		fail(downFailure(err))
-	} else {
-		_ = c.conn.CloseWrite() // a client that is gone shows in the other direction
-	}
-	both.Wait()
-	if s.letGo() != nil {
-		s.pool.drop(s.lease.Backend(), l)
-	}
-	return first
+	return t.run(l)
 }
 
-// oneWay passes one direction on to its end. It may be silent for as long as
-// the other one is not.
-func (s *Stream) oneWay(r *wire.Relay, head []byte) error {
+func (s *Stream) newTunnel() *tunnel {
+	c, idle := s.client, s.pool.cfg.Timeouts.TunnelIdle
+	t := &tunnel{stream: s, idle: idle, down: &c.down}
+	look := max(idle/8, min(idle, 1)) // how often a silent direction looks at the other one
+	t.up = wire.Relay{Length: wire.UntilClose, From: &c.conn.End, ReadIdle: look, WriteIdle: idle, Sent: &s.in}
+	c.down = wire.Relay{Length: wire.UntilClose, To: &c.conn.End, ReadIdle: look, WriteIdle: c.server.cfg.Timeouts.WriteIdle, Sent: &s.out}
+	if v, _ := c.resp.Field("upgrade"); bytes.EqualFold(v, []byte("websocket")) {
+		t.up.Frames, t.down.Frames = &wire.Frames{}, &wire.Frames{}
+		s.mu.Lock()
+		s.framed = true
+		s.mu.Unlock()
+	}
+	return t
+}
+
+func (t *tunnel) run(l *wire.Link) error {
+	s, c := t.stream, t.stream.client
+	t.link, t.up.To, t.down.From = l, &l.End, &l.End
+	var upErr error
+	var up sync.WaitGroup
+	up.Go(func() { upErr = t.carry(&t.up, nil, upFailure) })
+	c.out = c.resp.AppendAnswer(c.out[:0], wire.Answering{})
+	downErr := t.carry(t.down, c.out, downFailure)
+	up.Wait()
+	switch {
+	case downErr != nil:
+		c.ending = endReset
+	case upErr != nil:
+		c.ending = endLinger // what the backend sent last may still be on its way
+	}
+	if s.letGo() != nil {
+		if upErr != nil {
+			l.Reset()
+		}
+		s.pool.drop(s.lease.Backend(), l)
+	}
+	if _, parted := s.parting(); parted {
+		return s.partFailure()
+	}
+	return t.first
+}
+
+// carry passes one direction on to its end, and the end with it; means says
+// what its failure is.
+func (t *tunnel) carry(r *wire.Relay, head []byte, means func(error) error) error {
+	err := t.pass(r, head)
+	var source *wire.SourceError
+	if by, parts := t.stream.parting(); parts && errors.As(err, &source) && errors.Is(err, wire.ErrInterrupted) {
+		return part(r, by, r == &t.up)
+	}
+	if err == nil {
+		if err = r.To.CloseWrite(); err != nil {
+			err = &wire.SinkError{Err: err}
+		}
+	}
+	switch {
+	case err == nil:
+		if r == t.down {
+			t.ended.Store(true)
+		}
+	case t.ended.Load() && !errors.As(err, &source): // a backend that has said all may stop listening
+	default:
+		t.once.Do(func() {
+			t.first = means(err)
+			t.link.Interrupt()
+			t.stream.client.conn.Interrupt()
+		})
+	}
+	return err
+}
+
+// pass passes on what comes. A direction may be silent for as long as the other
+// one is not.
+func (t *tunnel) pass(r *wire.Relay, head []byte) error {
+	moved, since := t.moved(), time.Now()
 	for {
-		before := s.in.Load() + s.out.Load()
 		err := r.Run(head)
 		var source *wire.SourceError
-		if !errors.As(err, &source) || !errors.Is(err, wire.ErrIdle) || s.in.Load()+s.out.Load() == before {
+		if !errors.Is(err, wire.ErrIdle) || !errors.As(err, &source) {
 			return err
 		}
 		head = nil
+		if now := t.moved(); now != moved {
+			moved, since = now, time.Now()
+		} else if time.Since(since) >= t.idle {
+			return err
+		}
 	}
 }
+
+// moved is how many bytes have passed, either way.
+func (t *tunnel) moved() int64 { return t.stream.in.Load() + t.stream.out.Load() }
 
 func upFailure(err error) error {
 	var source *wire.SourceError

@@ -17,8 +17,17 @@ func (s *Server) Pools() []*backend.Pool {
 	return pools
 }
 
-// InFlight is the number of streams that this node carries.
-func (s *Server) InFlight() int64 { return s.running.Load() }
+// InFlight is the number of streams that this node carries, those that wait for
+// a place at a backend left out.
+func (s *Server) InFlight() int64 { return max(0, s.running.Load()-s.Waiting()) }
+
+// Waiting is the number of streams that wait for a place at a backend.
+func (s *Server) Waiting() (n int64) {
+	for _, p := range s.pools {
+		n += p.Waiting()
+	}
+	return n
+}
 
 // Streams are the running streams, the oldest first, at most limit of them.
 func (s *Server) Streams(limit int) []StreamInfo {

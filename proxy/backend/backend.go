@@ -14,7 +14,12 @@ type Backend struct {
 	Weight int
 	Slot   int // position in its Pool, for what others keep beside it
 
+	Cap       int // streams at a time, on this node; 0: none
+	CapSource CapSource
+
+	pool     *Pool
 	inFlight atomic.Int64
+	waiting  atomic.Int64 // streams that only this backend can serve
 	failures atomic.Int64 // in a row, before the first byte
 	trial    atomic.Bool  // an ejected backend's one trial stream is under way
 	standing atomic.Pointer[Standing]
@@ -33,6 +38,10 @@ type Standing struct {
 // moment.
 func (b *Backend) InFlight() int64 { return b.inFlight.Load() }
 
+// Waiting is the number of this node's streams that wait for the backend and
+// may go to no other.
+func (b *Backend) Waiting() int64 { return b.waiting.Load() }
+
 // Standing is the backend's state now.
 func (b *Backend) Standing() Standing { return *b.standing.Load() }
 
@@ -46,16 +55,31 @@ type Lease struct {
 // Backend is where the stream goes; nil for the zero Lease.
 func (l *Lease) Backend() *Backend { return l.backend }
 
-// Release gives the claim back; a second call does nothing.
+// Release gives the claim back; a second call does nothing. Where a stream
+// waits that the backend may serve, the claim becomes that stream's.
 func (l *Lease) Release() {
-	if l.backend == nil {
+	b := l.backend
+	if b == nil {
 		return
 	}
-	if l.trial {
-		l.backend.trial.Store(false)
-	}
-	l.backend.inFlight.Add(-1)
 	l.backend = nil
+	if l.trial {
+		b.trial.Store(false)
+	}
+	q := &b.pool.queue
+	if q.length.Load() > 0 && q.pass(b) {
+		return
+	}
+	b.inFlight.Add(-1)
+	if q.length.Load() > 0 {
+		q.review() // who came to wait meanwhile did not see the place
+	}
+}
+
+// open tells whether the backend takes streams, were it not for its cap.
+func (b *Backend) open(now time.Time) bool {
+	s := b.standing.Load()
+	return s.State == Active || s.State == Ejected && now.After(s.Until) && !b.trial.Load()
 }
 
 // usable tells whether the backend may take a stream now; trial says that the
@@ -77,7 +101,19 @@ func (b *Backend) usable(now time.Time) (ok, trial bool) {
 	return false, false
 }
 
-func (b *Backend) claim(trial bool) Lease {
-	b.inFlight.Add(1)
-	return Lease{backend: b, trial: trial}
+// full tells whether the backend has as many streams as it may.
+func (b *Backend) full() bool { return b.Cap > 0 && b.inFlight.Load() >= int64(b.Cap) }
+
+// claim counts a stream at the backend, never over its cap; ok is false where
+// others were faster.
+func (b *Backend) claim(trial bool) (l Lease, ok bool) {
+	for n := b.inFlight.Load(); b.Cap == 0 || n < int64(b.Cap); n = b.inFlight.Load() {
+		if b.inFlight.CompareAndSwap(n, n+1) {
+			return Lease{backend: b, trial: trial}, true
+		}
+	}
+	if trial {
+		b.trial.Store(false)
+	}
+	return Lease{}, false
 }

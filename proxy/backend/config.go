@@ -12,8 +12,10 @@ import (
 // Config is one backend as the file names it.
 type Config struct {
 	ID     string `yaml:"id"`     // unique over all pools; default host:port of URL
-	URL    string `yaml:"url"`    // http://host:port
+	URL    string `yaml:"url"`    // http://host:port or https://host:port
 	Weight int    `yaml:"weight"` // share of new streams beside the others' weights
+
+	MaxStreams int `yaml:"max_streams"` // at a time; 0: what the pool says
 }
 
 // DefaultConfig is a backend with every default but its URL.
@@ -43,6 +45,9 @@ func (c Config) Validate(fault func(key, format string, args ...any)) {
 	if c.Weight < 1 || c.Weight > 1000 {
 		fault("weight", "%d is out of range; write a number from 1 to 1000", c.Weight)
 	}
+	if c.MaxStreams < 0 {
+		fault("max_streams", "%d is negative; write 0 for what backend.max_streams says, or a count such as 16", c.MaxStreams)
+	}
 }
 
 // Validate reports every fault by the key it concerns.
@@ -63,6 +68,8 @@ func (c OutlierConfig) Validate(fault func(key, format string, args ...any)) {
 
 // Address is where a backend listens.
 type Address struct {
+	Name string // the host alone, no brackets around it: what is resolved, and what TLS verifies
+	TLS  bool   // https
 	Host string // as written, for the Host header with host: backend; with the port unless it is the scheme's own
 	Dial string // host:port to connect to
 }
@@ -74,20 +81,25 @@ func ParseURL(raw string) (Address, error) {
 	switch {
 	case err != nil:
 		return Address{}, fmt.Errorf("%q is no URL (%w); write it as http://host:port", raw, err)
-	case u.Scheme == "https":
-		return Address{}, fmt.Errorf("%q: TLS to backends is not supported yet; write it as http://host:port", raw)
-	case u.Scheme != "http":
+	case u.Scheme != "http" && u.Scheme != "https":
 		return Address{}, fmt.Errorf("%q has scheme %q; write it as http://host:port", raw, u.Scheme)
 	case u.Hostname() == "":
 		return Address{}, fmt.Errorf("%q names no host; write it as http://host:port", raw)
 	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.Fragment != "", u.User != nil:
 		return Address{}, fmt.Errorf("%q carries more than scheme, host and port; a request's own target is sent on as it came, so write only http://host:port", raw)
 	}
-	port := u.Port()
+	port, usual := u.Port(), "80"
+	if u.Scheme == "https" {
+		usual = "443"
+	}
 	if port == "" {
-		port = "80"
+		port = usual
 	} else if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return Address{}, fmt.Errorf("%q has port %q; write a number from 1 to 65535", raw, port)
 	}
-	return Address{Host: strings.TrimSuffix(u.Host, ":"), Dial: net.JoinHostPort(u.Hostname(), port)}, nil
+	host := strings.TrimSuffix(u.Host, ":")
+	if port == usual {
+		host = strings.TrimSuffix(host, ":"+usual)
+	}
+	return Address{Name: u.Hostname(), TLS: u.Scheme == "https", Host: host, Dial: net.JoinHostPort(u.Hostname(), port)}, nil
 }

@@ -13,14 +13,24 @@ func TestParseURL(t *testing.T) {
 		{"http://127.0.0.1:9001", "127.0.0.1:9001", "127.0.0.1:9001"},
 		{"http://127.0.0.1:9001/", "127.0.0.1:9001", "127.0.0.1:9001"},
 		{"http://localhost", "localhost", "localhost:80"},
+		{"http://localhost:80", "localhost", "localhost:80"},
+		{"http://localhost:443", "localhost:443", "localhost:443"},
+		{"http://[::80]:80/", "[::80]", "[::80]:80"},
 		{"http://localhost:", "localhost", "localhost:80"},
 		{"HTTP://Big.Example:8080", "Big.Example:8080", "Big.Example:8080"},
 		{"http://[::1]:9001", "[::1]:9001", "[::1]:9001"},
 		{"http://[2001:db8::1]", "[2001:db8::1]", "[2001:db8::1]:80"},
 		{"http://h:65535", "h:65535", "h:65535"},
 		{"http://h:1", "h:1", "h:1"},
+		{"https://localhost", "localhost", "localhost:443"},
+		{"https://localhost:443", "localhost", "localhost:443"},
+		{"https://localhost:80", "localhost:80", "localhost:80"},
+		{"https://[2001:db8::1]", "[2001:db8::1]", "[2001:db8::1]:443"},
 	} {
 		got, err := ParseURL(c.url)
+		if got.TLS != strings.HasPrefix(c.url, "https") || got.Name != strings.Trim(c.dial[:strings.LastIndexByte(c.dial, ':')], "[]") {
+			t.Errorf("ParseURL(%q) = %+v", c.url, got)
+		}
 		if err != nil || got.Host != c.host || got.Dial != c.dial {
 			t.Errorf("ParseURL(%q) = %+v, %v", c.url, got, err)
 		}
@@ -35,7 +45,7 @@ func TestParseURLRefused(t *testing.T) {
 		"localhost:9001":         "scheme",
 		"//h:1":                  "scheme",
 		"ftp://h:1":              "scheme",
-		"https://h:443":          "TLS",
+		"https://h:0":            "port",
 		"http:h":                 "no host",
 		"http://":                "no host",
 		"http://:9001":           "no host",

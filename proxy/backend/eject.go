@@ -65,4 +65,5 @@ func (p *Pool) set(b *Backend, s Standing) {
 	s.Since = time.Now()
 	b.standing.Store(&s)
 	p.onState(b, s)
+	p.queue.review()
 }

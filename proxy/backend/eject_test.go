@@ -185,7 +185,7 @@ func TestTrialOfTheOnlyOneLeft(t *testing.T) {
 	if l.Backend() != p.Backends[0] {
 		t.Fatal("the tried one was taken")
 	}
-	if _, err := p.Pick(time.Now(), p.Backends[1:]); err != ErrNone {
+	if _, err := p.Pick(time.Now(), Ask{Tried: p.Backends[1:]}); err != ErrNone {
 		t.Errorf("beside the trial: %v", err)
 	}
 	l.Release()
@@ -218,7 +218,7 @@ func TestOneTrialAmongMany(t *testing.T) {
 			all.Go(func() {
 				<-begin
 				for range 20 {
-					l, err := p.Pick(time.Now(), nil)
+					l, err := p.Pick(time.Now(), Ask{})
 					if err != nil {
 						t.Error(err)
 						return

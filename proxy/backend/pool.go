@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,8 +10,13 @@ import (
 	"time"
 )
 
-// ErrNone says that a pool has no backend that may take a stream.
-var ErrNone = errors.New("no usable backend")
+var (
+	// ErrNone says that a pool has no backend that may take a stream.
+	ErrNone = errors.New("no usable backend")
+	// ErrFull says that every backend that may take the stream has as many as
+	// it may, or that others wait for a place already: the stream can Wait.
+	ErrFull = errors.New("every usable backend is full")
+)
 
 // Pool is the backends for one kind of work. The list is fixed when the pool
 // is made.
@@ -20,13 +26,23 @@ type Pool struct {
 
 	outlier OutlierConfig
 	onState func(*Backend, Standing)
-	mu      sync.Mutex // held while a state changes; never by a pick
+	queue   queue
+	mu      sync.Mutex // held while a state changes; never by a pick. Taken before the queue's
+}
+
+// Rules hold for all backends of a pool.
+type Rules struct {
+	Outlier    OutlierConfig
+	MaxStreams int           // of a backend that names no cap of its own; 0: none
+	MaxWaiting int           // streams that wait for a place; 0: none may
+	MaxWait    time.Duration // for a place; 0: no limit
 }
 
 // NewPool makes a pool of valid configurations. onState hears of every change
 // of a backend's state, one at a time; it must not block.
-func NewPool(name string, configs []Config, outlier OutlierConfig, onState func(*Backend, Standing)) (*Pool, error) {
-	p := &Pool{Name: name, outlier: outlier, onState: onState}
+func NewPool(name string, configs []Config, rules Rules, onState func(*Backend, Standing)) (*Pool, error) {
+	p := &Pool{Name: name, outlier: rules.Outlier, onState: onState}
+	p.queue = queue{pool: p, max: rules.MaxWaiting, wait: rules.MaxWait}
 	for i, c := range configs {
 		addr, err := ParseURL(c.URL)
 		if err != nil {
@@ -36,33 +52,79 @@ func NewPool(name string, configs []Config, outlier OutlierConfig, onState func(
 		if id == "" {
 			id = addr.Dial
 		}
-		b := &Backend{ID: id, URL: c.URL, Addr: addr, Weight: c.Weight, Slot: i}
+		b := &Backend{ID: id, URL: c.URL, Addr: addr, Weight: c.Weight, Slot: i, CapSource: CapNone, pool: p}
+		if b.Cap = cmp.Or(c.MaxStreams, rules.MaxStreams); b.Cap > 0 {
+			b.CapSource = CapConfig
+		}
 		b.standing.Store(&Standing{State: Active, Reason: "configured", Since: time.Now()})
 		p.Backends = append(p.Backends, b)
 	}
 	return p, nil
 }
 
+// Ask is what a stream asks of a pick.
+type Ask struct {
+	Tried []*Backend // pass these over
+	Only  *Backend   // take this one; nil: any
+}
+
 // Pick chooses a backend by power of two choices: of two that are drawn, the
 // one with fewer streams for its weight (Mitzenmacher 2001). The stream is
-// counted at once. Backends in tried are passed over while there is another;
-// it fails with ErrNone.
-func (p *Pool) Pick(now time.Time, tried []*Backend) (Lease, error) {
-	if len(p.Backends) == 0 {
-		return Lease{}, ErrNone
+// counted at once, and never over a backend's cap. It fails with ErrNone or
+// ErrFull, and takes no lock.
+func (p *Pool) Pick(now time.Time, ask Ask) (Lease, error) {
+	if p.queue.open.Load() > 0 && p.mayServe(now, ask) {
+		return Lease{}, ErrFull // a place that became free is somebody else's
 	}
-	first, trial := p.draw(now, tried, nil)
-	switch {
-	case first == nil:
-		return Lease{}, ErrNone
-	case trial || len(p.Backends) == 1:
-		return first.claim(trial), nil
+	return p.pick(now, ask)
+}
+
+// pick is Pick without respect for those who wait.
+func (p *Pool) pick(now time.Time, ask Ask) (Lease, error) {
+	for {
+		b, trial := p.choose(now, ask)
+		if b == nil {
+			break
+		}
+		if l, ok := b.claim(trial); ok {
+			return l, nil
+		}
 	}
-	second, trial := p.draw(now, tried, first)
+	if p.mayServe(now, ask) {
+		return Lease{}, ErrFull
+	}
+	return Lease{}, ErrNone
+}
+
+// choose takes the better of two draws; nil where none has room.
+func (p *Pool) choose(now time.Time, ask Ask) (b *Backend, trial bool) {
+	first, trial := p.draw(now, ask, nil)
+	if first == nil || trial || len(p.among(ask)) == 1 {
+		return first, trial
+	}
+	second, trial := p.draw(now, ask, first)
 	if second != nil && (trial || second.load() < first.load()) {
-		return second.claim(trial), nil
+		return second, trial
 	}
-	return first.claim(false), nil
+	return first, false
+}
+
+// mayServe tells whether the pool has a backend for the stream, be it full.
+func (p *Pool) mayServe(now time.Time, ask Ask) bool {
+	for _, b := range p.among(ask) {
+		if !slices.Contains(ask.Tried, b) && b.open(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// among are the backends that the stream may go to, those it tried included.
+func (p *Pool) among(ask Ask) []*Backend {
+	if ask.Only == nil {
+		return p.Backends
+	}
+	return p.Backends[ask.Only.Slot : ask.Only.Slot+1]
 }
 
 // load is what the next stream would make of the backend: streams per weight.
@@ -71,19 +133,23 @@ func (b *Backend) load() float64 { return float64(b.inFlight.Load()+1) / float64
 // redraws is how often draw takes one at random before it goes over all.
 const redraws = 8
 
-// draw takes a backend that may be used and is not drawn yet. In place of one
-// that may not be used it draws again: going on to the next would give whoever
-// stands behind an ejected backend the streams of both.
-func (p *Pool) draw(now time.Time, tried []*Backend, drawn *Backend) (b *Backend, trial bool) {
-	n := len(p.Backends)
+// draw takes a backend that may be used, has room and is not drawn yet. In
+// place of one that may not be used it draws again: going on to the next would
+// give whoever stands behind an ejected backend the streams of both.
+func (p *Pool) draw(now time.Time, ask Ask, drawn *Backend) (b *Backend, trial bool) {
+	list := p.among(ask)
+	n := len(list)
+	if n == 0 {
+		return nil, false
+	}
 	start := rand.IntN(n)
 	for i := range redraws + n {
 		at := (start + i) % n
 		if i < redraws {
 			at = rand.IntN(n)
 		}
-		b := p.Backends[at]
-		if b == drawn || slices.Contains(tried, b) {
+		b := list[at]
+		if b == drawn || slices.Contains(ask.Tried, b) || b.full() {
 			continue
 		}
 		if ok, trial := b.usable(now); ok {

@@ -28,7 +28,7 @@ func pool(t testing.TB, n int, o OutlierConfig, told func(change)) *Pool {
 	for i := range n {
 		configs = append(configs, Config{ID: fmt.Sprintf("b%d", i), URL: fmt.Sprintf("http://127.0.0.1:%d", 9000+i), Weight: 1})
 	}
-	p, err := NewPool("llm", configs, o, func(b *Backend, s Standing) {
+	p, err := NewPool("llm", configs, Rules{Outlier: o}, func(b *Backend, s Standing) {
 		if told != nil {
 			told(change{b.ID, s})
 		}
@@ -41,7 +41,7 @@ func pool(t testing.TB, n int, o OutlierConfig, told func(change)) *Pool {
 
 func pick(t testing.TB, p *Pool, tried ...*Backend) Lease {
 	t.Helper()
-	l, err := p.Pick(time.Now(), tried)
+	l, err := p.Pick(time.Now(), Ask{Tried: tried})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func within(t *testing.T, got []int, slot, want int) {
 const draws = 20_000
 
 func TestNewPool(t *testing.T) {
-	p, err := NewPool("llm", []Config{{ID: "a", URL: "http://h", Weight: 3}, {URL: "http://[::1]:9001", Weight: 1}}, DefaultOutlier(), nil)
+	p, err := NewPool("llm", []Config{{ID: "a", URL: "http://h", Weight: 3}, {URL: "http://[::1]:9001", Weight: 1}}, Rules{Outlier: DefaultOutlier()}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,25 +89,25 @@ func TestNewPool(t *testing.T) {
 			t.Errorf("backend %d begins as %+v with %d streams", i, s, b.InFlight())
 		}
 	}
-	_, err = NewPool("llm", []Config{{ID: "a", URL: "ftp://h"}}, DefaultOutlier(), nil)
+	_, err = NewPool("llm", []Config{{ID: "a", URL: "ftp://h"}}, Rules{Outlier: DefaultOutlier()}, nil)
 	if err == nil || !strings.Contains(err.Error(), `backend "a" of pool "llm"`) {
 		t.Errorf("a bad url gave %v", err)
 	}
 }
 
 func TestPickNone(t *testing.T) {
-	if _, err := pool(t, 0, DefaultOutlier(), nil).Pick(time.Now(), nil); !errors.Is(err, ErrNone) {
+	if _, err := pool(t, 0, DefaultOutlier(), nil).Pick(time.Now(), Ask{}); !errors.Is(err, ErrNone) {
 		t.Errorf("no backends: %v", err)
 	}
 	p := pool(t, 2, DefaultOutlier(), nil)
-	if _, err := p.Pick(time.Now(), p.Backends); !errors.Is(err, ErrNone) {
+	if _, err := p.Pick(time.Now(), Ask{Tried: p.Backends}); !errors.Is(err, ErrNone) {
 		t.Errorf("all tried: %v", err)
 	}
 	for _, s := range States() {
 		for _, b := range p.Backends {
 			b.standing.Store(&Standing{State: s, Until: time.Now().Add(time.Hour)})
 		}
-		if _, err := p.Pick(time.Now(), nil); (err == nil) != (s == Active) {
+		if _, err := p.Pick(time.Now(), Ask{}); (err == nil) != (s == Active) {
 			t.Errorf("%s: %v", s, err)
 		}
 		if want := map[bool]int{true: 2}[s == Active]; p.Usable() != want {
@@ -283,7 +283,7 @@ func TestPickAllocatesNothing(t *testing.T) {
 	p := pool(t, 10, DefaultOutlier(), nil)
 	now, tried := time.Now(), p.Backends[:1]
 	if n := testing.AllocsPerRun(1000, func() {
-		l, _ := p.Pick(now, tried)
+		l, _ := p.Pick(now, Ask{Tried: tried})
 		l.Release()
 	}); n != 0 {
 		t.Errorf("a pick makes %v allocations", n)
@@ -298,7 +298,7 @@ func BenchmarkPick(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
-					l, _ := p.Pick(now, nil)
+					l, _ := p.Pick(now, Ask{})
 					l.Release()
 				}
 			})

@@ -14,36 +14,83 @@ const (
 // value is ready.
 type Buffers struct {
 	small, body, large sync.Pool
+
+	papers sync.Pool // of *paper
+	jury   Jury
+}
+
+// paper is what the bytes and the index of a head are written on.
+type paper struct {
+	raw    []byte
+	fields []field
+}
+
+// sheet is a head's paper, from the first parse on until it is released.
+type sheet struct {
+	raw    []byte
+	fields []field
+	stock  *Buffers // nil: a stock of its own
+	paper  *paper
+}
+
+func (s *sheet) open() {
+	if s.paper != nil {
+		return
+	}
+	if s.stock == nil {
+		s.stock = &Buffers{}
+	}
+	if p, ok := s.stock.papers.Get().(*paper); ok {
+		s.paper = p
+	} else {
+		s.paper = &paper{}
+	}
+	s.raw, s.fields = s.paper.raw, s.paper.fields
+}
+
+func (s *sheet) keep() { s.paper.raw, s.paper.fields = s.raw, s.fields }
+
+// Release gives the head's bytes back; none of them may be used any more.
+func (s *sheet) Release() {
+	if s.paper != nil {
+		s.stock.papers.Put(s.paper)
+		s.raw, s.fields, s.paper = nil, nil, nil
+	}
 }
 
 // take returns a buffer of at least n bytes. Sizes above the largest shelf are
-// made for the occasion.
+// made for the occasion. Shelves hold arrays: a slice would need a place for
+// itself each time it is put back.
 func (b *Buffers) take(n int) []byte {
-	shelf, size := b.shelf(n)
-	if shelf == nil {
-		return make([]byte, n)
+	switch {
+	case n <= smallBuffer:
+		if p, ok := b.small.Get().(*[smallBuffer]byte); ok {
+			return p[:]
+		}
+		return make([]byte, smallBuffer)
+	case n <= bodyBuffer:
+		if p, ok := b.body.Get().(*[bodyBuffer]byte); ok {
+			return p[:]
+		}
+		return make([]byte, bodyBuffer)
+	case n <= largeBuffer:
+		if p, ok := b.large.Get().(*[largeBuffer]byte); ok {
+			return p[:]
+		}
+		return make([]byte, largeBuffer)
 	}
-	if p, ok := shelf.Get().(*[]byte); ok {
-		return *p
-	}
-	return make([]byte, size)
+	return make([]byte, n)
 }
 
 // give puts a buffer back; its owner must not touch it again.
 func (b *Buffers) give(buf []byte) {
-	if shelf, size := b.shelf(len(buf)); shelf != nil && size == len(buf) {
-		shelf.Put(&buf)
+	switch len(buf) {
+	case smallBuffer:
+		b.small.Put((*[smallBuffer]byte)(buf))
+	case bodyBuffer:
+		b.body.Put((*[bodyBuffer]byte)(buf))
+	case largeBuffer:
+		b.large.Put((*[largeBuffer]byte)(buf))
 	}
 }
 
-func (b *Buffers) shelf(n int) (*sync.Pool, int) {
-	switch {
-	case n <= smallBuffer:
-		return &b.small, smallBuffer
-	case n <= bodyBuffer:
-		return &b.body, bodyBuffer
-	case n <= largeBuffer:
-		return &b.large, largeBuffer
-	}
-	return nil, 0
-}

@@ -25,10 +25,8 @@ type Leaver interface{ Left() }
 // Conn is one client connection.
 type Conn struct {
 	End
-	leaver  Leaver
-	watcher *Watcher
-	ticket  ticket
-	ahead   chan struct{} // closed when the portable watch has ended; nil: none runs
+	leaver Leaver
+	ahead  chan struct{} // closed when the portable watch has ended; nil: none runs
 
 	request  *Request
 	limits   HeadLimits
@@ -41,13 +39,14 @@ type Conn struct {
 
 	idle atomic.Bool
 	gone atomic.Bool
+	dead atomic.Bool
 }
 
 // NewConn wraps a client connection. While it is watched, l hears when the
 // client leaves. watcher may be nil.
 func NewConn(nc net.Conn, stock *Buffers, watcher *Watcher, l Leaver) *Conn {
-	c := &Conn{End: newEnd(nc, stock), watcher: watcher, leaver: l}
-	c.ticket = c.enroll(watcher, c)
+	c := &Conn{End: newEnd(nc, stock), leaver: l}
+	c.enroll(watcher, c)
 	return c
 }
 
@@ -59,6 +58,12 @@ func (c *Conn) Idle() bool { return c.idle.Load() }
 
 // Gone tells whether the client closed its sending side while it was watched.
 func (c *Conn) Gone() bool { return c.gone.Load() }
+
+// Broken tells whether the client reset the connection while it was watched by
+// a Watcher: it takes nothing any more, which a FIN does not say.
+func (c *Conn) Broken() bool { return c.dead.Load() }
+
+func (c *Conn) broke() { c.dead.Store(true) }
 
 // Handler is what a connection's requests are for.
 type Handler interface {
@@ -74,6 +79,7 @@ type Handler interface {
 // it says that none may follow.
 func (c *Conn) Serve(q *Request, limits HeadLimits, h Handler) {
 	c.request, c.limits, c.handler, c.over = q, limits, h, false
+	q.stock = c.stock
 	c.idle.Store(true)
 	for !c.over {
 		c.within = false
@@ -103,6 +109,7 @@ func (c *Conn) fail(err error) {
 		}
 	}
 	c.within = false
+	c.request.Clear()
 	c.handler.Handle(err)
 }
 
@@ -135,6 +142,8 @@ func (c *Conn) take() bool {
 		if err == nil {
 			err = c.request.parse(c.Buffered()[:n])
 			c.Discard(n)
+		} else {
+			c.request.Clear()
 		}
 		if err == nil && c.within && c.readsOn() {
 			if c.grab(c.request.Length); c.readsOn() {
@@ -142,6 +151,7 @@ func (c *Conn) take() bool {
 				return true
 			}
 		}
+		c.Rest() // a stream that waits holds no buffer
 		again := c.handle(err)
 		if !again {
 			c.over = true
@@ -201,6 +211,23 @@ func (e *End) head(limit int) (int, error) {
 		e.Reserve(2 * len(e.buf))
 	}
 	return 0, nil
+}
+
+// More reads once more of a body that is not wholly buffered, waiting until by.
+// The buffer grows up to limit; ErrBodyTooLarge says that it is full. It must not be
+// called where nothing can be read: while a request with a wholly buffered body
+// is handled.
+func (c *Conn) More(by time.Time, limit int) error {
+	if c.within {
+		panic("BUG: a read inside of a wait")
+	}
+	if c.Full() {
+		if len(c.buf) >= limit {
+			return ErrBodyTooLarge
+		}
+		c.Reserve(min(4*len(c.buf), limit))
+	}
+	return c.fill(bound{by: by})
 }
 
 // ReadRequest reads one head into q.
@@ -282,22 +309,13 @@ func (c *Conn) readAhead() {
 // Close closes the connection.
 func (c *Conn) Close() {
 	c.Unwatch()
-	c.forget()
 	c.End.Close()
 }
 
 // Reset closes the connection with a reset.
 func (c *Conn) Reset() {
 	c.Unwatch()
-	c.forget()
 	c.End.Reset()
-}
-
-func (c *Conn) forget() {
-	if c.ticket != 0 {
-		c.watcher.remove(c.ticket)
-		c.ticket = 0
-	}
 }
 
 // Linger closes a connection whose client may still be sending: it says that

@@ -23,6 +23,7 @@ import (
 type edge struct {
 	raw     syscall.RawConn
 	ready   func(fd uintptr) bool // made once
+	own     int                   // the descriptor, for the owner alone, who also closes it
 	fd      int                   // while the callback of a client connection runs: for its writes; else -1
 	t       taker
 	err     error
@@ -41,7 +42,13 @@ func newEdge(e *End) *edge {
 	if err != nil {
 		return nil
 	}
-	return &edge{raw: raw, ready: e.onEdge, fd: -1}
+	return &edge{raw: raw, ready: e.onEdge, own: fdOf(raw), fd: -1}
+}
+
+// fdOf is the descriptor, which stays valid while nobody closes it.
+func fdOf(raw syscall.RawConn) (n int) {
+	_ = raw.Control(func(fd uintptr) { n = int(fd) })
+	return n
 }
 
 func (e *End) awaitEdge(t taker) error {
@@ -135,6 +142,13 @@ func (e *End) ask(fd int, p []byte) error {
 func recv(fd uintptr, p []byte) (int, syscall.Errno) {
 	n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), syscall.MSG_DONTWAIT, 0, 0)
 	return int(n), errno
+}
+
+// silent tells whether there is nothing to read, not even the peer's close.
+func (w *edge) silent() bool {
+	var b [1]byte
+	_, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, uintptr(w.own), uintptr(unsafe.Pointer(&b[0])), 1, syscall.MSG_DONTWAIT|syscall.MSG_PEEK, 0, 0)
+	return errno == syscall.EAGAIN || errno == syscall.EINTR
 }
 
 // sendNow sends what the kernel takes at once; 0 is nothing, for whatever

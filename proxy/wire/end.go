@@ -27,6 +27,10 @@ type End struct {
 	full    bool   // the last read filled the buffer: more was there
 	room    int    // how large a buffer the next read should find
 	edge    *edge  // waits without a failing read before; nil: the plain loop
+	noWait  bool   // Write keeps what the kernel does not take
+	unsent  []byte
+	watcher *Watcher
+	ticket  ticket // with the watcher; 0: none
 	bound   bound  // of the wait that is under way; its taker may change it
 	readBy  time.Time
 	writeBy time.Time
@@ -190,9 +194,12 @@ func (e *End) Full() bool { return e.buf != nil && e.w-e.r == len(e.buf) }
 // at hand, and the rest as it takes it. It gives up with ErrIdle when the peer takes no byte
 // for idle (0: no limit).
 func (e *End) Write(p []byte, idle time.Duration) error {
-	if e.edge != nil && e.edge.fd >= 0 && len(p) > 0 {
-		n := sendNow(e.edge.fd, p)
-		p = p[n:]
+	if e.edge != nil && e.edge.fd >= 0 && len(p) > 0 && !e.cut.Load() {
+		p = p[sendNow(e.edge.fd, p):]
+	}
+	if e.noWait {
+		e.unsent = append(e.unsent, p...)
+		return nil
 	}
 	for len(p) > 0 {
 		by := deadline(idle)
@@ -203,7 +210,7 @@ func (e *End) Write(p []byte, idle time.Duration) error {
 		if e.cut.Load() {
 			return ErrInterrupted
 		}
-		n, err := e.nc.Write(p)
+		n, err := e.nc.Write(piece(e.nc, p))
 		p = p[n:]
 		if err != nil && (n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) || e.cut.Load()) {
 			return e.cause(err)
@@ -249,7 +256,11 @@ func (e *End) ResumeReading() {
 
 // Close closes the connection and gives the buffer back.
 func (e *End) Close() {
-	_ = e.nc.Close()
+	if e.ticket != 0 {
+		e.watcher.remove(e.ticket)
+		e.ticket = 0
+	}
+	takeLeave(e.nc)
 	e.r, e.w = 0, 0
 	e.release()
 }
@@ -257,15 +268,19 @@ func (e *End) Close() {
 // Reset closes the connection so that the peer sees a reset instead of an
 // orderly end; what it has not read yet is lost.
 func (e *End) Reset() {
-	if t, ok := e.nc.(interface{ SetLinger(int) error }); ok {
+	if t, ok := socket(e.nc).(interface{ SetLinger(int) error }); ok {
 		_ = t.SetLinger(0)
 	}
+	silence(e.nc)
 	e.Close()
 }
 
 // CloseWrite says to the peer that nothing more will come.
 func (e *End) CloseWrite() error {
-	if t, ok := e.nc.(interface{ CloseWrite() error }); ok {
+	if err := endTLS(e.nc); err != nil {
+		return err
+	}
+	if t, ok := socket(e.nc).(interface{ CloseWrite() error }); ok {
 		return t.CloseWrite()
 	}
 	return errors.ErrUnsupported

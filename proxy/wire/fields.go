@@ -36,6 +36,9 @@ const (
 	forwardedFor
 	forwardedProto
 	forwardedHost
+	maxForwards
+	traceParent
+	traceState
 )
 
 // field is one line of a head, as it came.
@@ -106,6 +109,17 @@ func kindOf(name []byte) kind {
 		}
 		if fold(name, "keep-alive") {
 			return hopByHop
+		}
+		if fold(name, "tracestate") {
+			return traceState
+		}
+	case 11:
+		if fold(name, "traceparent") {
+			return traceParent
+		}
+	case 12:
+		if fold(name, "max-forwards") {
+			return maxForwards
 		}
 	case 14:
 		if fold(name, "content-length") {

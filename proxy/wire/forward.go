@@ -11,6 +11,8 @@ type Forwarding struct {
 	Host      string // replaces the request's authority; empty: it stays
 	IDName    string // name of the request id field; empty: none
 	RequestID []byte // replaces the client's
+	Trace     []byte // replaces the client's traceparent; empty: that goes on as it came, the tracestate too
+	NewTrace  bool   // the trace begins here: the client's tracestate says nothing of it
 }
 
 // AppendForward appends the head as it goes to the backend: the client's own
@@ -27,6 +29,10 @@ func (q *Request) AppendForward(dst []byte, w Forwarding) []byte {
 	for i := range q.fields {
 		f := &q.fields[i]
 		if q.ends(f, w) || search && nominated(q.fields, f) {
+			continue
+		}
+		if f.kind == maxForwards {
+			dst = q.appendMaxForwards(dst, f)
 			continue
 		}
 		dst = append(dst, f.line...)
@@ -64,6 +70,10 @@ func (q *Request) ends(f *field, w Forwarding) bool {
 		return true // written anew, the trusted client's value in front
 	case forwardedProto, forwardedHost:
 		return !w.Trusted
+	case traceParent:
+		return len(w.Trace) > 0
+	case traceState:
+		return len(w.Trace) > 0 && w.NewTrace
 	}
 	return false
 }
@@ -105,6 +115,9 @@ func (q *Request) appendOurs(dst []byte, w Forwarding) []byte {
 	}
 	if w.IDName != "" {
 		dst = appendField(dst, w.IDName, w.RequestID)
+	}
+	if len(w.Trace) > 0 {
+		dst = appendField(dst, "Traceparent", w.Trace)
 	}
 	return append(dst, "\r\n"...)
 }

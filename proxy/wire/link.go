@@ -16,8 +16,6 @@ type Link struct {
 	End
 	Reused bool // it has carried an exchange before
 
-	watcher *Watcher
-	ticket  ticket
 	since   time.Time
 	limit   int // bytes of a head
 	headLen int
@@ -26,22 +24,21 @@ type Link struct {
 
 // NewLink wraps a connection to a backend. watcher may be nil.
 func NewLink(nc net.Conn, stock *Buffers, watcher *Watcher) *Link {
-	l := &Link{End: newEnd(nc, stock), watcher: watcher}
-	l.ticket = l.enroll(watcher, l)
+	l := &Link{End: newEnd(nc, stock)}
+	l.enroll(watcher, l)
 	return l
+}
+
+// Interrupt is End's; it also reaches a relay that goes on by events.
+func (l *Link) Interrupt() {
+	l.End.Interrupt()
+	if l.edge != nil {
+		l.watcher.kick(&l.End)
+	}
 }
 
 // left is called by the watcher.
 func (l *Link) left() { l.wake() }
-
-// Close closes the connection.
-func (l *Link) Close() {
-	if l.ticket != 0 {
-		l.watcher.remove(l.ticket)
-		l.ticket = 0
-	}
-	l.End.Close()
-}
 
 // Send writes p, or has ReadResponse, which is to be called next, write it:
 // then the wait for the answer begins with it. whole says that p is all there
@@ -59,6 +56,7 @@ func (l *Link) Send(p []byte, whole bool, idle time.Duration) error {
 // io.EOF where the backend closed before the first byte.
 func (l *Link) ReadResponse(p *Response, toHead bool, wait time.Duration, limit int) error {
 	l.limit, l.headLen, l.headErr = limit, 0, nil
+	p.stock = l.stock
 	if len(l.Buffered()) == 0 || !l.take() {
 		switch err := l.await(l, bound{by: deadline(wait)}); {
 		case errors.Is(err, ErrIdle):
@@ -135,11 +133,20 @@ func (i *Idle) Put(l *Link, now time.Time) {
 // that the backend has closed.
 func (i *Idle) Sweep(limit time.Duration) {
 	now := time.Now()
+	i.drop(func(l *Link) bool { return limit > 0 && now.Sub(l.since) > limit || !l.open() })
+}
+
+// DropRemote closes links to addresses that are no longer wanted.
+func (i *Idle) DropRemote(unwanted func(net.Addr) bool) {
+	i.drop(func(l *Link) bool { return unwanted(l.nc.RemoteAddr()) })
+}
+
+func (i *Idle) drop(which func(*Link) bool) {
 	i.mu.Lock()
 	kept := i.links[:0]
 	var old []*Link
 	for _, l := range i.links {
-		if limit > 0 && now.Sub(l.since) > limit || !l.open() {
+		if which(l) {
 			old = append(old, l)
 		} else {
 			kept = append(kept, l)
@@ -154,7 +161,12 @@ func (i *Idle) Sweep(limit time.Duration) {
 }
 
 // open tells whether an unused link can still be used.
-func (l *Link) open() bool { return l.hup.Load() == hupNone && quiet(l.nc) }
+func (l *Link) open() bool {
+	if l.edge != nil {
+		return l.hup.Load() == hupNone && l.edge.silent()
+	}
+	return quiet(l.nc)
+}
 
 // Len is the number of unused links.
 func (i *Idle) Len() int {

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"io"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,13 @@ func (e *SinkError) Error() string { return "send body: " + e.Err.Error() }
 // Unwrap is the cause.
 func (e *SinkError) Unwrap() error { return e.Err }
 
+// ErrDetached says that a body's relay goes on by events, once Detach is called.
+var ErrDetached = errors.New("the relay goes on by events")
+
+// Resumer hears that a relay that went on by events needs a goroutine, which is
+// to call Continue. Resume itself must not block.
+type Resumer interface{ Resume() }
+
 // Relay carries one body from an End to another: what came in goes out at
 // once, one write per read, and nothing is read while the receiver takes
 // nothing. The end of the body is what its framing says; Relay makes up none.
@@ -36,12 +44,20 @@ type Relay struct {
 	WriteIdle time.Duration
 	Sent      *atomic.Int64 // bytes sent on, for those who watch
 	Read      *atomic.Bool  // set once the whole body was read; may be nil
+	Kept      *Replay       // keeps what is sent; nil: nobody wants it again
+	Events    *Events       // looks at the body's data; nil: nobody counts
+	Later     Resumer       // where the relay may go on by events; may be nil
+	Frames    *Frames       // of a WebSocket, so that Finish can end it between two; nil: none
 
 	chunks   Chunks
 	trailers []byte // so far
 	data     int64  // bytes of body data so far
 	over     bool   // more than Limit: the rest was left unread
 	err      error  // why take ended
+
+	fromFD int       // while it goes on by events
+	moved  time.Time // when it last did
+	broke  error     // why it cannot
 }
 
 // Run carries the body. head, which may be empty, goes out in front of it, in
@@ -58,7 +74,34 @@ func (r *Relay) Run(head []byte) error {
 		return r.err
 	}
 	r.fit()
-	err := r.From.await(r, bound{idle: r.ReadIdle})
+	if !r.detachable() {
+		return r.outcome(r.From.await(r, bound{idle: r.ReadIdle}))
+	}
+	err := r.From.await(r, bound{idle: patience})
+	if err == ErrIdle && r.detachable() {
+		return ErrDetached
+	}
+	return r.outcome(err)
+}
+
+// Continue goes on where the events left off, like Run.
+func (r *Relay) Continue() error {
+	broke := r.broke
+	r.broke = nil
+	if unsent := r.To.unsent; len(unsent) > 0 {
+		r.To.unsent = nil
+		if err := r.To.Write(unsent, r.WriteIdle); err != nil {
+			return &SinkError{err}
+		}
+	}
+	if broke == nil && r.err == nil && !r.Ended() {
+		return r.Run(nil)
+	}
+	return r.outcome(broke)
+}
+
+// outcome is what the end of the reading means for the body.
+func (r *Relay) outcome(err error) error {
 	switch {
 	case err == nil:
 		return r.err
@@ -105,7 +148,9 @@ func (r *Relay) first(head []byte) (done bool, err error) {
 		return r.Ended(), r.send(head)
 	}
 	n, bad := r.scan(body)
-	err = r.send(append(head, body[:n]...))
+	both := r.From.stock.take(joined)
+	err = r.send(append(append(both[:0], head...), body[:n]...))
+	r.From.stock.give(both)
 	r.From.Discard(n)
 	if err != nil {
 		return false, err
@@ -201,17 +246,17 @@ func (r *Relay) scan(p []byte) (n int, err error) {
 			var used int
 			data, used, err = r.chunks.Next(p[n:])
 			n += used
-			r.data += int64(len(data))
+			r.count(data)
 		}
 		if err != nil {
 			err = &SourceError{err}
 		}
 	case UntilClose:
 		n = len(p)
-		r.data += int64(n)
+		r.count(p)
 	default:
 		n = int(min(int64(len(p)), r.Length-r.data))
-		r.data += int64(n)
+		r.count(p[:n])
 	}
 	if r.Limit > 0 && r.data > r.Limit {
 		r.over = true
@@ -221,6 +266,16 @@ func (r *Relay) scan(p []byte) (n int, err error) {
 		r.note()
 	}
 	return n, err
+}
+
+func (r *Relay) count(data []byte) {
+	r.data += int64(len(data))
+	if r.Events != nil {
+		r.Events.Scan(data)
+	}
+	if r.Frames != nil {
+		_ = r.Frames.Pass(data) // what is broken passes: it only has no boundary any more
+	}
 }
 
 func (r *Relay) note() {
@@ -240,7 +295,7 @@ func (r *Relay) passPlain(p []byte) error {
 		if err != nil {
 			return err
 		}
-		r.data += int64(len(data))
+		r.count(data)
 		r.From.Discard(used)
 		p = p[used:]
 	}
@@ -250,6 +305,9 @@ func (r *Relay) passPlain(p []byte) error {
 func (r *Relay) send(p []byte) error {
 	if len(p) == 0 {
 		return nil
+	}
+	if r.Kept != nil {
+		r.Kept.add(p)
 	}
 	if err := r.To.Write(p, r.WriteIdle); err != nil {
 		return &SinkError{err}

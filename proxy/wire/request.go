@@ -1,12 +1,6 @@
 package wire
 
-import (
-	"bufio"
-	"bytes"
-	"fmt"
-
-	"github.com/valyala/fasthttp"
-)
+import "bytes"
 
 // Lengths of a body that is not a count of bytes.
 const (
@@ -28,11 +22,7 @@ type Request struct {
 	Upgrade  []byte // protocols the client asks to change to; nil: none
 	Trailers bool   // the client takes trailers
 
-	raw    []byte
-	fields []field
-	parser fasthttp.RequestHeader
-	in     bufio.Reader
-	src    bytes.Reader
+	sheet
 }
 
 // IsHead tells whether the answer has no body whatever its framing says.
@@ -72,6 +62,23 @@ func (q *Request) HasFieldValue(name, value string) bool {
 	return false
 }
 
+// Compact gives back all of the head but method, target and authority.
+func (q *Request) Compact() {
+	kept := make([]byte, 0, len(q.Method)+len(q.Target)+len(q.Host))
+	kept = append(append(append(kept, q.Method...), q.Target...), q.Host...)
+	m, t := len(q.Method), len(q.Method)+len(q.Target)
+	q.Release()
+	q.Method, q.Target, q.Host, q.Upgrade = kept[:m:m], kept[m:t:t], kept[t:], nil
+}
+
+// Clear forgets the head that was read: what is asked of a request that could
+// not be read must not be answered by the one before.
+func (q *Request) Clear() {
+	q.Method, q.Target, q.Host, q.Upgrade, q.Length = nil, nil, nil, nil, 0
+	q.HTTP10, q.Close, q.Expect, q.Trailers = false, false, false, false
+	q.fields = q.fields[:0]
+}
+
 // Path is the target without its query.
 func (q *Request) Path() []byte {
 	if i := bytes.IndexByte(q.Target, '?'); i >= 0 {
@@ -84,6 +91,9 @@ func (q *Request) Path() []byte {
 // strict about what others would read differently, and fasthttp's gives a
 // second opinion on where the body ends; where they differ nobody is right.
 func (q *Request) parse(head []byte) error {
+	q.Clear()
+	q.open()
+	defer q.keep()
 	q.raw = append(q.raw[:0], head...)
 	first := bytes.IndexByte(q.raw, '\n') + 1
 	var err error
@@ -102,25 +112,11 @@ func (q *Request) parse(head []byte) error {
 	if err := q.connectionFields(); err != nil {
 		return err
 	}
-	return q.secondOpinion()
-}
-
-func (q *Request) secondOpinion() error {
-	q.src.Reset(q.raw)
-	if q.in.Size() < len(q.raw) {
-		q.in = *bufio.NewReaderSize(&q.src, max(len(q.raw), smallBuffer))
-	} else {
-		q.in.Reset(&q.src)
+	length, err := q.stock.jury.request(q.raw)
+	if err != nil {
+		return err
 	}
-	q.parser.DisableNormalizing()
-	if err := q.parser.Read(&q.in); err != nil {
-		return fmt.Errorf("%w: %w", ErrMalformed, err)
-	}
-	length := int64(q.parser.ContentLength())
-	if length == UntilClose {
-		length = 0
-	}
-	if length != q.Length || q.in.Buffered() != 0 {
+	if length != q.Length {
 		return ErrFraming
 	}
 	return nil

@@ -1,12 +1,6 @@
 package wire
 
-import (
-	"bufio"
-	"bytes"
-	"fmt"
-
-	"github.com/valyala/fasthttp"
-)
+import "bytes"
 
 // Response is a parsed response head. It owns its bytes; they stay as they are
 // until the next parse.
@@ -16,13 +10,9 @@ type Response struct {
 	Close  bool  // the backend ends its connection after this answer
 
 	http10  bool
-	tainted bool // both framings were there: readable, but the connection is not to be trusted again
-	raw     []byte
+	tainted bool   // both framings were there: readable, but the connection is not to be trusted again
 	reason  []byte // status code and reason phrase, as they came
-	fields  []field
-	parser  fasthttp.ResponseHeader
-	in      bufio.Reader
-	src     bytes.Reader
+	sheet
 }
 
 // Interim tells whether another head follows.
@@ -33,6 +23,8 @@ func (p *Response) Field(name string) ([]byte, bool) { return find(p.fields, nam
 
 // parse reads one head, empty line included, as the answer to a HEAD or not.
 func (p *Response) parse(head []byte, toHead bool) error {
+	p.open()
+	defer p.keep()
 	p.raw = append(p.raw[:0], head...)
 	first := bytes.IndexByte(p.raw, '\n') + 1
 	var err error
@@ -42,7 +34,7 @@ func (p *Response) parse(head []byte, toHead bool) error {
 	if err := p.statusLine(p.raw[:first]); err != nil {
 		return err
 	}
-	if err := p.secondOpinion(); err != nil {
+	if err := p.stock.jury.response(p.raw); err != nil {
 		return err
 	}
 	p.Close = closes(p.fields, p.http10)
@@ -102,20 +94,5 @@ func (p *Response) statusLine(line []byte) error {
 		}
 	}
 	p.reason = rest
-	return nil
-}
-
-// secondOpinion has fasthttp read the same bytes: what it refuses is refused.
-func (p *Response) secondOpinion() error {
-	p.src.Reset(p.raw)
-	if p.in.Size() < len(p.raw) {
-		p.in = *bufio.NewReaderSize(&p.src, max(len(p.raw), smallBuffer))
-	} else {
-		p.in.Reset(&p.src)
-	}
-	p.parser.DisableNormalizing()
-	if err := p.parser.Read(&p.in); err != nil {
-		return fmt.Errorf("%w: %w", ErrMalformed, err)
-	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 // a backend that closed it, or that sends without being asked, is not to be
 // used. It costs one system call.
 func quiet(nc net.Conn) bool {
-	t, ok := nc.(syscall.Conn)
+	t, ok := socket(nc).(syscall.Conn)
 	if !ok {
 		return true // found out by use
 	}

@@ -1,12 +1,14 @@
 package wire
 
 import (
-	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,10 +17,11 @@ import (
 // all connections of a node, at no cost per request. The epoll descriptor
 // itself waits in Go's poller, so no thread is blocked.
 type Watcher struct {
-	slots slots
-	epfd  int
-	file  *os.File
-	tasks sync.WaitGroup
+	slots    slots
+	detached atomic.Int64 // relays that go on by events
+	epfd     int
+	file     *os.File
+	tasks    sync.WaitGroup
 }
 
 // NewWatcher starts a watcher; Stop ends it.
@@ -50,21 +53,57 @@ func (w *Watcher) Stop() {
 func (w *Watcher) watchLoop(raw syscall.RawConn) {
 	events := make([]unix.EpollEvent, 128)
 	for {
-		n := 0
 		err := raw.Read(func(fd uintptr) bool {
-			n, _ = unix.EpollWait(int(fd), events, 0)
-			return n > 0
+			for n := len(events); n == len(events); {
+				n, _ = unix.EpollWait(int(fd), events, 0)
+				now := time.Now()
+				for i := range events[:max(n, 0)] {
+					w.event(&events[i], now)
+				}
+			}
+			return false // the next event is an edge of its own
 		})
-		if err != nil {
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
-		for i := range events[:n] {
-			t := ticket(uint32(events[i].Fd)) | ticket(uint32(events[i].Pad))<<32
-			if c := w.slots.take(t); c != nil {
-				c.left()
-			}
-		}
+		w.lookForSilence(time.Now())
 	}
+}
+
+func (w *Watcher) event(e *unix.EpollEvent, now time.Time) {
+	s := w.slots.take(ticket(uint32(e.Fd)) | ticket(uint32(e.Pad))<<32)
+	closed := e.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0
+	switch {
+	case s.relay != nil:
+		if closed {
+			s.relay.From.hup.Store(hupSeen)
+		}
+		s.relay.drive(now)
+	case s.who != nil && closed:
+		if b, ok := s.who.(breaks); ok && e.Events&unix.EPOLLERR != 0 {
+			b.broke()
+		}
+		s.who.left()
+	}
+}
+
+// lookForSilence ends the relays that were silent for too long, once a second
+// while there is any.
+func (w *Watcher) lookForSilence(now time.Time) {
+	for _, r := range w.slots.silent(now) {
+		r.resume(ErrIdle)
+	}
+	next := time.Time{}
+	if w.detached.Load() > 0 {
+		next = now.Add(time.Second)
+	}
+	_ = w.file.SetReadDeadline(next)
+}
+
+// subscribe has the events of a descriptor come to what is set in its slot.
+func (w *Watcher) subscribe(fd int, t ticket, events uint32) {
+	e := unix.EpollEvent{Events: events | unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(uint32(t)), Pad: int32(uint32(t >> 32))}
+	_ = unix.EpollCtl(w.epfd, unix.EPOLL_CTL_MOD, fd, &e) // the descriptor is open and enrolled
 }
 
 // add watches a connection that has a descriptor; 0 where it has none.
@@ -88,13 +127,11 @@ func (w *Watcher) add(nc net.Conn, who watched) ticket {
 // out of the epoll instance.
 func (w *Watcher) remove(t ticket) { w.slots.drop(t) }
 
-// descriptor finds the socket under a connection. Only TLS is looked through:
-// another wrapper may have put something between the socket and what is read.
+// descriptor finds the socket under a connection. Only what is ours is looked
+// through: another wrapper may have put something between the socket and what
+// is read.
 func descriptor(nc net.Conn) syscall.RawConn {
-	if t, ok := nc.(*tls.Conn); ok {
-		nc = t.NetConn()
-	}
-	if t, ok := nc.(*net.TCPConn); ok {
+	if t, ok := socket(nc).(*net.TCPConn); ok {
 		if raw, err := t.SyscallConn(); err == nil {
 			return raw
 		}

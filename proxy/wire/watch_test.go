@@ -147,22 +147,22 @@ func TestSlots(t *testing.T) {
 	var s slots
 	a, b, c := &Conn{}, &Conn{}, &Conn{}
 	first, second := s.put(a), s.put(b)
-	if first == 0 || second == 0 || first == second || s.take(first) != watched(a) || s.take(second) != watched(b) {
+	if first == 0 || second == 0 || first == second || s.take(first).who != watched(a) || s.take(second).who != watched(b) {
 		t.Fatalf("tickets %x and %x", first, second)
 	}
 	s.drop(first)
-	if s.take(first) != nil {
+	if s.take(first).who != nil {
 		t.Error("a ticket outlives its connection")
 	}
 	third := s.put(c)
 	if uint32(third) != uint32(first) || third == first {
 		t.Errorf("ticket %x takes the place of %x", third, first)
 	}
-	if s.take(first) != nil || s.take(third) != watched(c) || s.take(second) != watched(b) {
+	if s.take(first).who != nil || s.take(third).who != watched(c) || s.take(second).who != watched(b) {
 		t.Error("an old ticket hits the next connection")
 	}
 	for _, never := range []ticket{0, 99, 1<<32 | 99} {
-		if s.take(never) != nil {
+		if s.take(never).who != nil {
 			t.Errorf("ticket %x was never given", never)
 		}
 	}

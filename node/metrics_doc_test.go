@@ -1,0 +1,143 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/starling-lb/starling/proxy"
+)
+
+const metricsReference = "../docs/reference/metrics.md"
+
+// TestMetricsReference holds the reference's table against what a node exposes:
+// the same metrics with the same types and labels, and every word that a label
+// can say.
+func TestMetricsReference(t *testing.T) {
+	others := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, others) }) // after the node's own cleanup
+	data, err := os.ReadFile(metricsReference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exposed, words := gathered(t)
+	written := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(starling_[a-z_]+)` \\| ([a-z]+) \\| ([^|]*) \\| ([^|]+) \\| [^|]{10,} \\|$").FindAllStringSubmatch(string(data), -1) {
+		if _, twice := written[row[1]]; twice {
+			t.Errorf("%s has two rows", row[1])
+		}
+		written[row[1]] = row[2] + " " + strings.Join(regexp.MustCompile("[a-z]+").FindAllString(row[3], -1), ",")
+		if unit := strings.TrimSpace(row[4]); strings.HasSuffix(row[1], "_seconds") != (unit == "s") {
+			t.Errorf("%s: unit %q", row[1], unit)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(exposed)) {
+		if written[name] != exposed[name] {
+			t.Errorf("%s: written %q, exposed %q", name, written[name], exposed[name])
+		}
+	}
+	for name := range written {
+		if exposed[name] == "" {
+			t.Errorf("%s is written, and not exposed", name)
+		}
+	}
+	for _, w := range words {
+		if !strings.Contains(string(data), "`"+w+"`") {
+			t.Errorf("label value %q is not explained", w)
+		}
+	}
+}
+
+// gathered is what a node exposes that has turned one request away: every
+// metric of starling's own with its type and labels, and the values of labels
+// that take words of ours.
+func gathered(t *testing.T) (exposed map[string]string, words []string) {
+	n := startBare(t)
+	if answer := askBare(t, n.ProxyAddrs()[0]); !strings.Contains(answer, "no_backend") {
+		t.Fatalf("the pool without backends answered %q", answer)
+	}
+	families, err := n.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exposed = map[string]string{}
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "starling_") {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName())
+				if slices.Contains([]string{"reason", "state", "kind", "cause"}, l.GetName()) {
+					words = append(words, l.GetValue())
+				}
+			}
+			exposed[f.GetName()] = strings.ToLower(f.GetType().String()) + " " + strings.Join(labels, ",")
+		}
+	}
+	slices.Sort(words)
+	return exposed, slices.Compact(words)
+}
+
+// startBare starts a node with one backend that nobody asks and a pool without
+// any, to which every request goes.
+func startBare(t *testing.T) *Node {
+	cert, key := selfSigned(t, "lb")
+	file := fmt.Sprintf(`
+node: {data_dir: %q}
+admin: {address: "127.0.0.1:0"}
+listeners:
+  - {address: "127.0.0.1:0"}
+  - {address: "127.0.0.1:0", tls: {cert_file: %q, key_file: %q}, proxy_protocol: true, trusted_proxies: [10.0.0.0/8]}
+pools: {used: {backends: ["http://127.0.0.1:1"]}}
+`, t.TempDir(), cert, key)
+	cfg, err := Parse("bare.yaml", []byte(file), os.LookupEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Pools["bare"] = proxy.DefaultPool()
+	cfg.Listeners[0].Routes = []proxy.RouteConfig{{PathPrefix: "/", Pool: "bare"}}
+	n, err := New(cfg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+func askBare(t *testing.T, addr string) string {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(answer)
+}

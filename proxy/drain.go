@@ -1,0 +1,93 @@
+package proxy
+
+import (
+	"time"
+
+	"github.com/starling-lb/starling/proxy/backend"
+	"github.com/starling-lb/starling/proxy/wire"
+)
+
+// partTime is what a WebSocket gets when its node's drain is over, to end
+// between two frames and to hear why.
+const partTime = time.Second
+
+const goingAway = 1001 // RFC 6455 section 7.4.1
+
+// cut ends what still runs when a drain is over, and returns when all of it
+// has ended.
+func (s *Server) cut() {
+	s.stopping.Store(true) // before each: whoever comes later looks at it
+	s.each(func(c *client) {
+		if c.stream.giveUp(backend.Drained, "") {
+			s.cutCount.Add(1)
+		}
+		if _, parts := c.stream.parting(); !parts {
+			c.conn.Interrupt()
+		}
+	})
+	s.cancel()
+	ended := make(chan struct{})
+	go func() {
+		s.tasks.Wait()
+		close(ended)
+	}()
+	moment := time.NewTimer(partTime)
+	defer moment.Stop()
+	select {
+	case <-ended:
+	case <-moment.C:
+		s.each(func(c *client) { c.stream.cutShort() })
+		<-ended
+	}
+}
+
+// part has both directions of a WebSocket look up from their reading, to end
+// between two frames; mu is held.
+func (s *Stream) part() {
+	s.partBy = time.Now().Add(partTime)
+	s.link.StopReading()
+	s.client.conn.StopReading()
+}
+
+// parting tells whether the tunnel is to end between two frames, and by when.
+func (s *Stream) parting() (by time.Time, yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.partBy, !s.partBy.IsZero()
+}
+
+// partFailure is how a stream that parted has ended.
+func (s *Stream) partFailure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cutError()
+}
+
+// cutShort ends a stream whose last moment is over.
+func (s *Stream) cutShort() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link != nil {
+		s.link.Interrupt()
+	}
+	s.client.conn.Interrupt()
+}
+
+// part ends one direction of a WebSocket: what is missing of the frame under
+// way still passes, and then a close frame, unless this direction has had one.
+// What else comes from there is dropped, until it ends too.
+func part(r *wire.Relay, by time.Time, masked bool) error {
+	if err := r.Finish(by); err != nil {
+		return err
+	}
+	if !r.Frames.Closed() {
+		if err := r.To.Write(wire.CloseFrame(goingAway, masked), partTime); err != nil {
+			return err
+		}
+	}
+	if err := r.To.CloseWrite(); err != nil {
+		return err
+	}
+	r.From.Drop(by)
+	return nil
+}

@@ -1,0 +1,257 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/starling-lb/starling/proxy/backend"
+	"github.com/starling-lb/starling/proxy/wire"
+)
+
+// doorMetrics count what happens before a connection's first request.
+type doorMetrics struct {
+	keyrings []*keyring
+
+	handshakes *prometheus.CounterVec
+	proxied    *prometheus.CounterVec
+
+	reloads, expiry *prometheus.Desc
+}
+
+func newDoorMetrics() *doorMetrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "starling", Name: name, Help: help}, labels)
+	}
+	return &doorMetrics{
+		handshakes: counter("tls_handshake_errors_total", "Connections of clients that ended in the TLS handshake.", "listener"),
+		proxied:    counter("proxy_protocol_errors_total", "Connections closed for their PROXY protocol header: from a peer that is not trusted, or broken.", "listener", "cause"),
+		reloads:    prometheus.NewDesc("starling_tls_reload_success", "1: the certificate files hold what is in force; 0: they cannot be used, and the old ones are.", []string{"of"}, nil),
+		expiry:     prometheus.NewDesc("starling_tls_certificate_expires_seconds", "When the certificate in force expires, in seconds since 1970.", []string{"of"}, nil),
+	}
+}
+
+// hold has a keyring looked after.
+func (m *doorMetrics) hold(k *keyring) {
+	if k != nil {
+		m.keyrings = append(m.keyrings, k)
+	}
+}
+
+// begin has a listener's counts begin at 0 rather than with the first error.
+func (m *doorMetrics) begin(l *listener) {
+	if l.keys != nil {
+		m.handshakes.WithLabelValues(l.address())
+	}
+	if l.cfg.ProxyProtocol {
+		m.proxied.WithLabelValues(l.address(), "untrusted")
+		m.proxied.WithLabelValues(l.address(), "broken")
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *doorMetrics) Describe(ch chan<- *prometheus.Desc) {
+	m.handshakes.Describe(ch)
+	m.proxied.Describe(ch)
+	ch <- m.reloads
+	ch <- m.expiry
+}
+
+// Collect implements prometheus.Collector.
+func (m *doorMetrics) Collect(ch chan<- prometheus.Metric) {
+	m.handshakes.Collect(ch)
+	m.proxied.Collect(ch)
+	for _, k := range m.keyrings {
+		good := 0.0
+		if k.good.Load() {
+			good = 1
+		}
+		ch <- prometheus.MustNewConstMetric(m.reloads, prometheus.GaugeValue, good, k.of)
+		if ends := k.ends.Load(); ends != 0 {
+			ch <- prometheus.MustNewConstMetric(m.expiry, prometheus.GaugeValue, float64(ends), k.of)
+		}
+	}
+}
+
+// warnDescriptors says so where more connections are allowed than the process
+// can have open. Each takes a descriptor, and its stream's backend another.
+func (s *Server) warnDescriptors(limit int64) {
+	var asked int64
+	for _, l := range s.routers {
+		if l.cfg.MaxConnections > 0 { // auto follows from the limit
+			asked += 2 * l.limit
+		}
+	}
+	if need := asked + spareDescriptors; asked > 0 && need > limit {
+		s.log.Warn("the descriptor limit is below what max_connections asks for; raise the hard limit (LimitNOFILE, ulimit -Hn) or lower max_connections",
+			"limit", limit, "needed", need)
+	}
+}
+
+// spareDescriptors are for all that is no stream: unused backend connections,
+// the admin API, files.
+const spareDescriptors = 1000
+
+// acceptLoop takes in connections until the listener closes. A shortage, of
+// descriptors above all, is waited out: whoever is connected goes on.
+func (s *Server) acceptLoop(l *listener) {
+	for pause := time.Duration(0); ; {
+		nc, err := l.socket.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+			s.take(l, nc)
+			continue
+		case errors.Is(err, net.ErrClosed):
+			return
+		}
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		s.metrics.acceptErrors.Inc()
+		s.log.Warn("accept failed; trying again", "listener", l.cfg.Address, "pause", pause, "err", err)
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// take serves a connection, or refuses it where there are too many.
+func (s *Server) take(l *listener, nc net.Conn) {
+	c := newClient(s, l, s.dress(l, nc))
+	if l.open.Add(1); l.limit > 0 && l.open.Load() > l.limit {
+		c.tooMany = true
+		if l.open.Load() > l.limit+refusals {
+			l.open.Add(-1)
+			c.conn.Close()
+			s.metrics.shed("", backend.TooManyConnections)
+			return
+		}
+	}
+	s.mu.Lock()
+	s.clients[c] = struct{}{}
+	s.mu.Unlock()
+	if s.stopping.Load() {
+		c.conn.Interrupt() // accepted as the listener closed
+	}
+	s.tasks.Go(c.greet)
+}
+
+// leave forgets a connection that has ended.
+func (s *Server) leave(c *client) {
+	c.listener.open.Add(-1)
+	s.mu.Lock()
+	delete(s.clients, c)
+	s.mu.Unlock()
+}
+
+// refusals is how many connections over the limit are told so at a time;
+// beyond, they are closed without a word.
+const refusals = 100
+
+// dress puts TLS over a connection that is to have it; nothing is read yet.
+func (s *Server) dress(l *listener, nc net.Conn) net.Conn {
+	if l.keys == nil {
+		return nc
+	}
+	if l.cfg.ProxyProtocol {
+		nc = wire.NewFront(nc, &s.stock)
+	}
+	return tls.Server(nc, l.keys.config.Load())
+}
+
+// greet serves a connection after it has taken what comes before the first
+// request, in the time that a head may take: a PROXY protocol header, the TLS
+// handshake. Where that fails, the connection is closed.
+func (c *client) greet() {
+	if !c.listener.cfg.ProxyProtocol && c.listener.keys == nil {
+		c.serve()
+		return
+	}
+	var by time.Time
+	if limit := c.server.cfg.Timeouts.RequestHeader; limit > 0 {
+		by = time.Now().Add(limit)
+	}
+	err := c.relayed(by)
+	if err == nil && c.listener.keys != nil {
+		err = c.shake(by)
+	}
+	if err == nil {
+		c.serve()
+		return
+	}
+	if errors.Is(err, wire.ErrIdle) {
+		c.server.metrics.timeout("request_header")
+	}
+	c.server.log.Debug("connection ended before its first request", "listener", c.listener.cfg.Address, "client", c.addr, "err", err)
+	c.end()
+}
+
+var errUntrusted = errors.New("the peer is not among trusted_proxies")
+
+// relayed takes the PROXY protocol header, where there is to be one: from here
+// on the client is whom it names, and is trusted by that address alone.
+func (c *client) relayed(by time.Time) error {
+	l := c.listener
+	if !l.cfg.ProxyProtocol {
+		return nil
+	}
+	if !c.trusted {
+		c.server.doors.proxied.WithLabelValues(l.address(), "untrusted").Inc()
+		return errUntrusted
+	}
+	h, err := c.conn.ReadProxy(by)
+	if err != nil {
+		if !errors.Is(err, io.EOF) && !errors.Is(err, wire.ErrInterrupted) {
+			c.server.doors.proxied.WithLabelValues(l.address(), "broken").Inc()
+		}
+		return err
+	}
+	if h.Source.IsValid() {
+		c.stream.mu.Lock() // others read the address
+		c.addr = h.Source.Addr().String()
+		c.stream.mu.Unlock()
+		c.trusted = l.trusts(h.Source.Addr())
+	}
+	return nil
+}
+
+// shake brings TLS up. A client that only connected, as probes do, is not an
+// error.
+func (c *client) shake(by time.Time) error {
+	err := c.conn.Handshake(by)
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, wire.ErrInterrupted) {
+		return err
+	}
+	c.server.doors.handshakes.WithLabelValues(c.listener.address()).Inc()
+	var record tls.RecordHeaderError
+	if errors.As(err, &record) && record.Conn != nil && isMethod(string(record.RecordHeader[:])) {
+		c.explain(record.Conn)
+	}
+	return err
+}
+
+// isMethod tells whether what should be the head of a TLS record is the start
+// of an HTTP request.
+func isMethod(start string) bool {
+	word, _, _ := strings.Cut(start, " ")
+	return word != "" && strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}
+
+// explain answers a client that speaks HTTP without TLS on the bare connection.
+func (c *client) explain(nc net.Conn) {
+	c.close = true
+	c.identify()
+	text := fmt.Sprintf(`{"error":{"code":%q,"message":"this listener speaks TLS; ask by https","request_id":%q}}`+"\n", backend.BadRequest, c.id)
+	answer := c.answer("400 Bad Request", "application/json", "X-Starling-Error: "+string(backend.BadRequest)+"\r\n", text)
+	bare := wire.NewConn(nc, &c.server.stock, nil, c)
+	if bare.Write(answer, time.Second) == nil {
+		bare.Linger(time.Second, 64<<10)
+	}
+}
