@@ -28,6 +28,9 @@ func (c *client) route() (*pool, error) {
 			continue
 		}
 		if len(r.json) > 0 {
+			if !c.sendsJSON() {
+				continue
+			}
 			if body == nil {
 				body = &bodyFields{}
 			}
@@ -60,9 +63,6 @@ type bodyFields struct {
 
 // match tells whether the body has all these fields.
 func (b *bodyFields) match(c *client, want []jsonField) (bool, error) {
-	if c.req.Length == 0 || !c.sendsJSON() {
-		return false, nil
-	}
 	for i := range want {
 		f, err := b.find(c, want[i].name)
 		if err != nil || f.state != fieldFound || !f.is(want[i].value, b.document(c)) {
@@ -72,8 +72,11 @@ func (b *bodyFields) match(c *client, want []jsonField) (bool, error) {
 	return true, nil
 }
 
-// sendsJSON tells whether the body is JSON that can be read as it comes.
+// sendsJSON tells whether there is a body of JSON that can be read as it comes.
 func (c *client) sendsJSON() bool {
+	if c.req.Length == 0 {
+		return false
+	}
 	if coding, ok := c.req.Field("content-encoding"); ok && !bytes.EqualFold(coding, []byte("identity")) {
 		return false
 	}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -228,14 +229,24 @@ func addedSum(t *testing.T, s *scene) float64 {
 }
 
 func BenchmarkBodyRoute(b *testing.B) {
-	s := newScene(b, playwright{"s": answers(says("s"), nil), "l": answers("", nil), "p": answers("", nil)}, byModel)
+	answer := []byte(says("s"))
+	play := func(c net.Conn, in *bufio.Reader) {
+		for {
+			if _, err := in.ReadSlice('}'); err != nil {
+				return
+			}
+			c.Write(answer)
+		}
+	}
+	s := newScene(b, playwright{"s": play, "l": play, "p": play}, byModel)
 	c := s.dial()
-	request := withBody("application/json", `{"stream":true,"model":"small"}`)
+	c.SetDeadline(time.Time{})
+	request := []byte(withBody("application/json", `{"stream":true,"model":"small"}`))
 	want := len("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nDate: Mon, 02 Jan 2006 15:04:05 GMT\r\n\r\ns")
 	got := make([]byte, want)
 	b.ReportAllocs()
 	for b.Loop() {
-		c.send(request)
+		c.Write(request)
 		if _, err := io.ReadFull(c.in, got); err != nil {
 			b.Fatal(err)
 		}

@@ -45,7 +45,7 @@ func echoTLS(t *testing.T, config *tls.Config) *httptest.Server {
 	return s
 }
 
-// leads has every name lead to addr.
+// leads connects to addr, whatever is asked for.
 func leads(addr string) Dialer {
 	return func(ctx context.Context, network, at string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, addr)

@@ -226,14 +226,12 @@ func TestMaxConnections(t *testing.T) {
 func TestMaxConnectionsFlood(t *testing.T) {
 	r := newDoor(t, func(g *plan) { g.listener.MaxConnections = 1 }, echo(t))
 	ask(t, r.dial(t), get)
-	over := 0
 	for range refusals + 20 {
 		c, err := net.Dial("tcp", r.addr)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		over++
 	}
 	settles(t, func() string {
 		if n := r.metric(t, "shed_total", string(backend.TooManyConnections)); n != 20 {

@@ -346,3 +346,43 @@ func TestRecordReference(t *testing.T) {
 		t.Errorf("%s lists\n%q, the log has\n%q", page, written, logged)
 	}
 }
+
+// A stream that waits goes on without a goroutine of its own; its line has all
+// of it, and it is written at its end.
+func TestRecordLongStream(t *testing.T) {
+	gate := make(chan struct{})
+	s := newScene(t, playwright{"p": func(c net.Conn, in *bufio.Reader) {
+		readMessage(in)
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: a\n\n\r\n")
+		for range gate {
+			io.WriteString(c, "4\r\ndata\r\n5\r\n: b\n\n\r\n")
+		}
+		io.WriteString(c, "0\r\n\r\n")
+	}}, withLog(t, nil))
+	c := s.dial()
+	c.send("GET /long HTTP/1.1\r\nHost: h\r\n\r\n")
+	head := readHead(c.in)
+	for range 3 {
+		if _, err := io.ReadFull(c.in, make([]byte, len("9\r\ndata: a\n\n\r\n"))); err != nil {
+			t.Fatal(err)
+		}
+		gate <- struct{}{}
+	}
+	close(gate)
+	rest, tail := make([]byte, 1<<10), 0
+	for !bytes.HasSuffix(rest[:tail], []byte("0\r\n\r\n")) {
+		n, err := c.in.Read(rest[tail:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		tail += n
+	}
+	poll(t, "the end", func() bool { return s.counted("streams_total", "reason", "done") == 1 })
+	lines := s.logged()
+	if len(lines) != 1 || lines[0]["events"] != 4.0 || lines[0]["target"] != "/long" || lines[0]["status"] != 200.0 {
+		t.Fatalf("logged %v", lines)
+	}
+	if sent := lines[0]["bytes_out"].(float64); sent <= float64(len(head)) {
+		t.Errorf("bytes_out is %v", sent)
+	}
+}

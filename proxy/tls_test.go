@@ -65,7 +65,7 @@ func TestTLSRefused(t *testing.T) {
 	for name, change := range map[string]func(*tls.Config){
 		"old version":       func(c *tls.Config) { c.MaxVersion = tls.VersionTLS11; c.MinVersion = tls.VersionTLS10 },
 		"HTTP/2 alone":      func(c *tls.Config) { c.NextProtos = []string{"h2"} },
-		"an unknown signer": func(c *tls.Config) { c.RootCAs = nil; c.RootCAs = newAuthority(t).pool() },
+		"an unknown signer": func(c *tls.Config) { c.RootCAs = newAuthority(t).pool() },
 	} {
 		before := r.metric(t, "tls_handshake_errors_total", r.addr)
 		config := trusting(a)

@@ -107,7 +107,11 @@ func (b *Backend) full() bool { return b.Cap > 0 && b.inFlight.Load() >= int64(b
 // claim counts a stream at the backend, never over its cap; ok is false where
 // others were faster.
 func (b *Backend) claim(trial bool) (l Lease, ok bool) {
-	for n := b.inFlight.Load(); b.Cap == 0 || n < int64(b.Cap); n = b.inFlight.Load() {
+	if b.Cap == 0 {
+		b.inFlight.Add(1)
+		return Lease{backend: b, trial: trial}, true
+	}
+	for n := b.inFlight.Load(); n < int64(b.Cap); n = b.inFlight.Load() {
 		if b.inFlight.CompareAndSwap(n, n+1) {
 			return Lease{backend: b, trial: trial}, true
 		}

@@ -109,6 +109,8 @@ func TestValidate(t *testing.T) {
 		{"weight 1000", good(func(c *Config) { c.Weight = 1000 }), nil},
 		{"weight 1001", good(func(c *Config) { c.Weight = 1001 }), []string{"weight"}},
 		{"negative weight", good(func(c *Config) { c.Weight = -1 }), []string{"weight"}},
+		{"a cap", good(func(c *Config) { c.MaxStreams = 16 }), nil},
+		{"negative cap", good(func(c *Config) { c.MaxStreams = -1 }), []string{"max_streams"}},
 		{"outlier default", outlier(func(*OutlierConfig) {}), nil},
 		{"off", outlier(func(c *OutlierConfig) { c.ConsecutiveFailures = 0 }), nil},
 		{"negative failures", outlier(func(c *OutlierConfig) { c.ConsecutiveFailures = -1 }), []string{"consecutive_failures"}},
