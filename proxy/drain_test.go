@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"syscall"
@@ -231,6 +232,12 @@ func TestDrainRefusesAndCloses(t *testing.T) {
 		server.send(whole + "ok")
 		idle.answer()
 		idle.expect("ok")
+		eventually(t, 5*time.Second, func() string {
+			if n := r.metric("starling_pool_connections", "state", "idle"); n != 1 {
+				return fmt.Sprintf("%v unused connections to the backend", n)
+			}
+			return ""
+		})
 		busy := r.connect(request)
 		server.answer() // the request, on the same connection
 

@@ -36,7 +36,48 @@ func (s *Stream) readHead(l *wire.Link) error {
 			s.goAhead()
 		}
 	}
+	if s.uploaded != nil && !s.read.Load() {
+		wait = 0 // it counts from the request's last byte: see expectHead
+	}
 	return l.ReadResponse(&c.resp, c.req.IsHead(), wait, limit)
+}
+
+// expectHead sets the time running in which the head of the answer has to come,
+// once the goroutine that sends the body has sent all of it.
+func (s *Stream) expectHead() {
+	wait := s.pool.cfg.Timeouts.ResponseHeader
+	if wait == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live && !s.answered && s.phase == Waiting {
+		s.head = time.AfterFunc(wait, s.headLate)
+	}
+}
+
+func (s *Stream) headLate() {
+	s.mu.Lock()
+	late := s.head != nil && !s.answered
+	s.mu.Unlock()
+	if late {
+		s.abandon(noHead(nil))
+	}
+}
+
+// headCame undoes expectHead.
+func (s *Stream) headCame() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.head != nil {
+		s.head.Stop()
+		s.head = nil
+	}
+}
+
+// noHead is a backend that did not begin its answer in time.
+func noHead(err error) *failure {
+	return &failure{code: backend.CodeTimeout, reason: backend.BackendTimeout, message: "no answer in time", timeout: "response_header", blame: true, err: err}
 }
 
 // lastHop answers a request that may go no further (RFC 9110, section 7.6.2).

@@ -184,7 +184,9 @@ func (s *Stream) failed(l *wire.Link, err error) error {
 	case cut != nil:
 		return cut
 	case errors.Is(err, wire.ErrHeadTimeout):
-		return &failure{code: backend.CodeTimeout, reason: backend.BackendTimeout, message: "no answer in time", timeout: "response_header", repeat: !s.answers, blame: true, err: err}
+		f := noHead(err)
+		f.repeat = !s.answers
+		return f
 	case errors.Is(err, wire.ErrIdle):
 		return &failure{code: backend.CodeTimeout, reason: backend.BackendTimeout, message: "the backend took no byte of the request in time", timeout: "stream_idle", blame: true, err: err}
 	case errors.Is(err, wire.ErrTooLarge), errors.Is(err, wire.ErrMalformed), errors.Is(err, wire.ErrFraming),

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/starling-lb/starling/proxy/backend"
@@ -50,13 +51,17 @@ const lastRecords = time.Second
 func (s *Server) closeRecords() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastRecords)
 	defer cancel()
+	var both sync.WaitGroup
+	defer both.Wait()
 	if t := s.records.spans; t != nil {
-		t.stop(ctx)
+		both.Go(func() { t.stop(ctx) })
 	}
 	if l := s.records.log; l != nil {
-		if err := l.stop(ctx); err != nil {
-			s.log.Warn("access log is incomplete", "err", err)
-		}
+		both.Go(func() {
+			if err := l.stop(ctx); err != nil {
+				s.log.Warn("access log is incomplete", "err", err)
+			}
+		})
 	}
 }
 

@@ -40,7 +40,7 @@ func badResponse(err error) error {
 	return &failure{code: backend.BadResponse, reason: backend.BackendBroke, message: "the backend's answer is no valid HTTP", err: err}
 }
 
-func tooLarge(limit int64) error {
+func tooLarge(limit int64) *failure {
 	return &failure{code: backend.BodyTooLarge, reason: backend.Refused, message: fmt.Sprintf("the body is longer than %d bytes", limit)}
 }
 
@@ -64,7 +64,7 @@ func headFailure(err error) error {
 }
 
 // bodyFailure says what is answered to a body that could not be read.
-func bodyFailure(err error, p *pool) error {
+func bodyFailure(err error, p *pool) *failure {
 	switch {
 	case errors.Is(err, wire.ErrChunk):
 		return &failure{code: backend.BadRequest, reason: backend.Refused, message: "the body's chunked framing is broken", err: err}

@@ -114,14 +114,12 @@ func (s *Stream) upload(l *wire.Link) {
 		defer close(done)
 		if s.upErr = c.up.Run(nil); s.upErr == nil {
 			c.conn.Watch(false) // nobody reads from the client any more
+			s.expectHead()
 			return
 		}
 		var source *wire.SourceError
 		if errors.As(s.upErr, &source) && !errors.Is(s.upErr, wire.ErrInterrupted) {
-			f := bodyFailure(source, s.pool).(*failure)
-			if s.giveUp(f.reason, f.code) && f.timeout != "" {
-				c.server.metrics.timeout(f.timeout)
-			}
+			s.abandon(bodyFailure(source, s.pool))
 		}
 		// A backend that takes no more may have answered already: the reader
 		// of the answer will tell.
@@ -174,5 +172,6 @@ func (s *Stream) endUpload() bool {
 		s.client.conn.ResumeReading()
 	}
 	s.uploaded = nil
+	s.headCame()
 	return s.upErr == nil
 }

@@ -61,9 +61,9 @@ type Stream struct {
 	phase    Phase
 	target   string // backend's id
 	poolName string
-	answered bool           // the head of the answer went out: nothing can be added to it
-	cut      backend.Reason // why the stream was given up
-	cutCode  backend.Code   // what the client is still told
+	answered bool        // the head of the answer went out: nothing can be added to it
+	cut      *failure    // why the stream was given up
+	head     *time.Timer // until when the head of the answer may come, once the whole request is sent
 	cancel   context.CancelFunc
 	link     *wire.Link
 	framed   bool      // a WebSocket: it can be ended between two frames
@@ -83,7 +83,7 @@ func (s *Stream) begin() {
 	server.running.Add(1)
 	s.mu.Lock()
 	s.live, s.id, s.started, s.phase = true, server.nextID.Add(1), time.Now(), Placing
-	s.target, s.poolName, s.answered, s.cut, s.cutCode, s.cancel, s.link = "", "", false, "", "", nil, nil
+	s.target, s.poolName, s.answered, s.cut, s.cancel, s.link = "", "", false, nil, nil, nil
 	s.framed, s.partBy = false, time.Time{}
 	s.mu.Unlock()
 }
@@ -96,7 +96,7 @@ func (s *Stream) enter(p *pool) {
 	s.mu.Unlock()
 	if total := p.cfg.Timeouts.StreamTotal; total > 0 {
 		s.total = time.AfterFunc(total, func() {
-			s.giveUp(backend.Deadline, backend.CodeTimeout)
+			s.abandon(&failure{reason: backend.Deadline, code: backend.CodeTimeout, message: "the stream took longer than it may", timeout: "stream_total"})
 		})
 	}
 }
@@ -105,16 +105,21 @@ func (s *Stream) enter(p *pool) {
 // client is told code, if it can still be told; without a code its connection
 // is given up too. It tells whether the stream was running.
 func (s *Stream) giveUp(why backend.Reason, code backend.Code) bool {
+	return s.abandon(&failure{reason: why, code: code, message: "the stream was given up: " + string(why)})
+}
+
+// abandon is giveUp for a failure that is told.
+func (s *Stream) abandon(f *failure) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.live || s.cut != "" || s.phase == Tunnelling && why == backend.ClientLeft && !s.client.conn.Broken() {
+	if !s.live || s.cut != nil || s.phase == Tunnelling && f.reason == backend.ClientLeft && !s.client.conn.Broken() {
 		return false // in a tunnel, a FIN says only that one direction has ended
 	}
 	if s.answered {
-		code = ""
+		f.code = ""
 	}
-	s.cut, s.cutCode = why, code
-	if s.framed && why == backend.Drained && s.link != nil {
+	s.cut = f
+	if s.framed && f.reason == backend.Drained && s.link != nil {
 		s.part()
 		return true
 	}
@@ -124,7 +129,7 @@ func (s *Stream) giveUp(why backend.Reason, code backend.Code) bool {
 	if s.link != nil {
 		s.link.Interrupt()
 	}
-	if code == "" {
+	if f.code == "" {
 		s.client.conn.Interrupt()
 	} else {
 		s.client.conn.StopReading()
@@ -143,14 +148,10 @@ func (s *Stream) hold(l *wire.Link, phase Phase) error {
 
 // cutError is the failure of a stream that was given up; mu is held.
 func (s *Stream) cutError() error {
-	if s.cut == "" {
+	if s.cut == nil {
 		return nil
 	}
-	f := &failure{code: s.cutCode, reason: s.cut, message: "the stream was given up: " + string(s.cut)}
-	if s.cut == backend.Deadline {
-		f.message, f.timeout = "the stream took longer than it may", "stream_total"
-	}
-	return f
+	return s.cut
 }
 
 // letGo takes the link out of the reach of giveUp; nobody touches it after.

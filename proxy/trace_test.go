@@ -320,7 +320,9 @@ func TestCollectorHangs(t *testing.T) {
 	release := make(chan struct{})
 	col := newCollector(t, func(int, http.ResponseWriter) { <-release })
 	t.Cleanup(func() { close(release) })
-	s := newScene(t, playwright{"p": answers(okAnswer, nil)}, traced(col.URL, 1))
+	var warned syncBuffer
+	s := newScene(t, playwright{"p": answers(okAnswer, nil)}, withLog(t, traced(col.URL, 1)))
+	s.log = slog.New(slog.NewTextHandler(&warned, nil))
 	c := s.dial()
 	for range 10 {
 		c.ask("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -332,6 +334,9 @@ func TestCollectorHangs(t *testing.T) {
 	}
 	if n := s.counted("trace_spans_dropped_total"); n != 10 {
 		t.Errorf("%v spans were lost, want 10", n)
+	}
+	if n := len(s.logged()); n != 10 || strings.Contains(warned.String(), "access log") {
+		t.Errorf("the access log has %d lines of 10; warned: %s", n, warned.String())
 	}
 }
 
@@ -369,4 +374,21 @@ func counterValue(t *testing.T, c prometheus.Counter) float64 {
 		t.Fatal(err)
 	}
 	return families[0].GetMetric()[0].GetCounter().GetValue()
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }

@@ -93,4 +93,3 @@ func (b *Buffers) give(buf []byte) {
 		b.large.Put((*[largeBuffer]byte)(buf))
 	}
 }
-
