@@ -57,9 +57,7 @@ func serve(c *cobra.Command, path string) error {
 	if err := n.Start(c.Context()); err != nil {
 		return err
 	}
-	tidy, stop := context.WithCancel(c.Context())
-	defer stop()
-	go tidyLoop(tidy)
+	defer startTidying(c.Context())()
 	fmt.Fprintf(c.OutOrStdout(), "ready proxy=%s admin=%s\n", strings.Join(n.ProxyAddrs(), ","), n.AdminAddr())
 	awaitEnd(signals, log)
 	return drain(n, config.Node.DrainTimeout, signals)

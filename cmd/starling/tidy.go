@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync"
 	"time"
 )
 
@@ -15,6 +16,17 @@ const (
 	tidyEvery = 2 * time.Second
 	tidyFloor = 8 << 20 // bytes
 )
+
+// startTidying starts tidyLoop; the function that it returns ends it.
+func startTidying(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var tasks sync.WaitGroup
+	tasks.Go(func() { tidyLoop(ctx) })
+	return func() {
+		cancel()
+		tasks.Wait()
+	}
+}
 
 // tidyLoop gives memory back to the system when more lies idle than is in use.
 func tidyLoop(ctx context.Context) {
