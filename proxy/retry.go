@@ -89,6 +89,7 @@ func (s *Stream) rewind() (ok bool) {
 func (s *Stream) keep() {
 	c := s.client
 	c.up.Kept = nil
+	s.kept.Drop() // what was not kept cannot be taken back
 	if s.repeatable() {
 		s.kept.Begin(s.pool.cfg.Retry.MaxReplayBytes-int64(len(c.out)-c.body), &c.server.replay)
 		c.up.Kept = &s.kept

@@ -36,9 +36,14 @@ func (r *Relay) Detach() {
 	if w.detached.Add(1) == 1 {
 		_ = w.file.SetReadDeadline(r.moved.Add(patience + time.Second))
 	}
-	fd, t := r.fromFD, from.ticket
-	w.slots.hand(t, r)
-	w.subscribe(fd, t, unix.EPOLLIN)
+	w.slots.mu.Lock() // a kick comes before all of this, and is made up for, or behind it
+	defer w.slots.mu.Unlock()
+	events := uint32(unix.EPOLLIN)
+	if from.cut.Load() || r.To.cut.Load() {
+		events |= unix.EPOLLOUT
+	}
+	w.slots.all[uint32(from.ticket)].relay = r
+	w.subscribe(r.fromFD, from.ticket, events)
 }
 
 // drive passes on what has come; only the Watcher's goroutine calls it.
