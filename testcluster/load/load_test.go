@@ -94,7 +94,7 @@ func TestBreaksOnPurposeAreNoFailures(t *testing.T) {
 		b := llm.ForTest(t, llm.Options{ID: "b1", Decode: 20})
 		killed := false
 		s := run(t, Options{URL: b.URL(), Rate: 100, MaxOpen: 20, Output: 2000}, func(l *Load, s Snapshot) bool {
-			if !killed && s.At["b1"] == 20 {
+			if !killed && s.At["b1"] == 20 && s.Skipped > 0 {
 				killed = true
 				if hurt {
 					l.Hurt("b1")
@@ -113,9 +113,6 @@ func TestBreaksOnPurposeAreNoFailures(t *testing.T) {
 		}
 		if want := int64(20); hurt && (s.Broken != want || cut != 0) || !hurt && (s.Broken != 0 || cut != want) {
 			t.Errorf("hurt %v: %d broken on purpose, %d broken off; all: %+v", hurt, s.Broken, cut, s)
-		}
-		if s.Skipped == 0 {
-			t.Errorf("no request was skipped though %d streams were open", 20)
 		}
 	}
 }
