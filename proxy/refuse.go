@@ -25,6 +25,7 @@ type failure struct {
 	stale     bool   // the kept connection was closed before: a new one may be tried
 	blame     bool   // it counts against the backend
 	timeout   string // which time-out it was; "" for none
+	of        uint64 // the id of the only stream that it may end; 0: any
 }
 
 func (f *failure) Error() string {

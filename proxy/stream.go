@@ -93,10 +93,11 @@ func (s *Stream) enter(p *pool) {
 	s.pool = p
 	s.mu.Lock()
 	s.poolName = p.Name
+	id := s.id
 	s.mu.Unlock()
 	if total := p.cfg.Timeouts.StreamTotal; total > 0 {
 		s.total = time.AfterFunc(total, func() {
-			s.abandon(&failure{reason: backend.Deadline, code: backend.CodeTimeout, message: "the stream took longer than it may", timeout: "stream_total"})
+			s.abandon(&failure{reason: backend.Deadline, code: backend.CodeTimeout, message: "the stream took longer than it may", timeout: "stream_total", of: id})
 		})
 	}
 }
@@ -112,6 +113,9 @@ func (s *Stream) giveUp(why backend.Reason, code backend.Code) bool {
 func (s *Stream) abandon(f *failure) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if f.of != 0 && f.of != s.id {
+		return false // a timer that was late for its own stream
+	}
 	if !s.live || s.cut != nil || s.phase == Tunnelling && f.reason == backend.ClientLeft && !s.client.conn.Broken() {
 		return false // in a tunnel, a FIN says only that one direction has ended
 	}
