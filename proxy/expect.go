@@ -52,16 +52,19 @@ func (s *Stream) expectHead() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.live && !s.answered && s.phase == Waiting {
-		s.head = time.AfterFunc(wait, s.headLate)
+		id := s.id
+		s.head = time.AfterFunc(wait, func() { s.headLate(id) })
 	}
 }
 
-func (s *Stream) headLate() {
+func (s *Stream) headLate(id uint64) {
 	s.mu.Lock()
 	late := s.head != nil && !s.answered
 	s.mu.Unlock()
 	if late {
-		s.abandon(noHead(nil))
+		f := noHead(nil)
+		f.of = id
+		s.abandon(f)
 	}
 }
 

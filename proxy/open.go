@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/starling-lb/starling/proxy/backend"
@@ -118,7 +119,13 @@ func (s *Stream) connect(b *backend.Backend, fresh bool) (*wire.Link, error) {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, &failure{code: backend.CodeTimeout, reason: backend.BackendTimeout, message: "connecting took too long", timeout: "connect", elsewhere: true, blame: true, err: err}
 	}
-	return nil, &failure{code: backend.CodeRefused, reason: backend.BackendRefused, message: "no connection could be made", elsewhere: true, blame: true, err: err}
+	return nil, &failure{code: backend.CodeRefused, reason: backend.BackendRefused, message: "no connection could be made", elsewhere: true, blame: !ownShortage(err), err: err}
+}
+
+// ownShortage tells whether it was this process or system that had no
+// descriptor left: no fault of the backend's.
+func ownShortage(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 // send writes the head and what of the body is at hand, and has the rest

@@ -50,6 +50,12 @@ func onEachLoop(t *testing.T, edit func(*proxy.PoolConfig), test func(*rig)) {
 }
 
 func newRig(t *testing.T, plain bool, edit func(*proxy.PoolConfig)) *rig {
+	return newRigDialing(t, plain, nil, edit)
+}
+
+// newRigDialing is a rig whose connections to backends are dial's; nil: real
+// ones.
+func newRigDialing(t *testing.T, plain bool, dial proxy.Dialer, edit func(*proxy.PoolConfig)) *rig {
 	r := &rig{t: t, plain: plain, registry: prometheus.NewRegistry(), arrivals: make(chan *caller, 16)}
 	entry := backend.DefaultConfig()
 	entry.ID, entry.URL = "b1", "http://"+r.listen()
@@ -63,8 +69,11 @@ func newRig(t *testing.T, plain bool, edit func(*proxy.PoolConfig)) *rig {
 	l.Address, l.MaxConnections, l.Routes = "127.0.0.1:0", 0, []proxy.RouteConfig{route}
 	cfg := proxy.Config{Listeners: []proxy.ListenerConfig{l}, Timeouts: proxy.DefaultClientTimeouts(), Pools: map[string]proxy.PoolConfig{"p": pool}}
 	var err error
+	if dial == nil {
+		dial = r.dialer
+	}
 	r.server, err = proxy.New(cfg, proxy.Options{
-		Logger: slog.New(slog.DiscardHandler), Registry: r.registry, Dial: r.dialer, Listen: r.listener, Ready: func() error { return nil },
+		Logger: slog.New(slog.DiscardHandler), Registry: r.registry, Dial: dial, Listen: r.listener, Ready: func() error { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)
