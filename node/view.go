@@ -40,12 +40,13 @@ func (n *Node) drainInfo() *api.Drain {
 func (n *Node) Backends() api.Backends {
 	list := []api.Backend{}
 	for _, p := range n.proxy.Pools() {
-		for _, b := range p.Backends {
+		for _, b := range p.Backends() {
+			terms := b.Terms()
 			s := b.Standing()
 			entry := api.Backend{
 				ID: b.ID, Pool: p.Name, URL: b.URL, State: s.State, Reason: s.Reason, Since: s.Since,
-				Weight: b.Weight, Cap: b.Cap, CapSource: b.CapSource,
-				InFlight: api.InFlight{Local: b.InFlight(), Cluster: b.InFlight(), Waiting: b.Waiting()},
+				Weight: terms.Weight, Cap: terms.Cap, CapSource: terms.CapSource,
+				InFlight: api.InFlight{Local: b.InFlight(), Cluster: b.InFlight() + int64(b.Elsewhere().InFlight), Waiting: b.Waiting()},
 			}
 			if s.State == backend.Ejected {
 				entry.EjectedUntil = &s.Until

@@ -97,7 +97,7 @@ func (s *Server) resolveLoop() {
 	defer tick.Stop()
 	for {
 		for _, p := range s.pools {
-			for _, b := range p.Backends {
+			for _, b := range p.Backends() {
 				p.resolve(s, b)
 			}
 		}
@@ -146,7 +146,7 @@ func named(b *backend.Backend) bool {
 // names tells whether any backend is known by a name.
 func (s *Server) names() bool {
 	for _, p := range s.pools {
-		if slices.ContainsFunc(p.Backends, named) {
+		if slices.ContainsFunc(p.Backends(), named) {
 			return true
 		}
 	}

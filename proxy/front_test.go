@@ -137,7 +137,7 @@ func (g *front) stop(limit time.Duration) proxy.Report {
 }
 
 // backend is the pool's i-th.
-func (g *front) backend(i int) *backend.Backend { return g.Pools()[0].Backends[i] }
+func (g *front) backend(i int) *backend.Backend { return g.Pools()[0].Backends()[i] }
 
 // dial opens a client's connection.
 func (g *front) dial() *net.TCPConn {

@@ -166,7 +166,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.replay, float64(m.server.replay.Load()))
 	for _, p := range m.server.pools {
 		gauge(m.waiting, float64(p.Waiting()), p.Name)
-		for _, b := range p.Backends {
+		for _, b := range p.Backends() {
 			gauge(m.inFlight, float64(b.InFlight()), p.Name, b.ID)
 			gauge(m.links, float64(p.of(b).idle.Len()), p.Name, b.ID, "idle")
 			gauge(m.links, float64(p.of(b).used.Load()), p.Name, b.ID, "used")

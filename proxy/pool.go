@@ -15,12 +15,11 @@ const maxIdleLinks = 512
 // pool is a backend.Pool with what carrying streams to it needs.
 type pool struct {
 	*backend.Pool
-	cfg       PoolConfig
-	upstreams []upstream // by Backend.Slot
-	shedding  *poolMetrics
-	keys      *keyring     // for backends that are spoken to by TLS; nil where none is
-	retrying  atomic.Int64 // retries that count against the budget
-	between   atomic.Int64 // streams between two attempts, at no backend
+	cfg      PoolConfig
+	shedding *poolMetrics
+	keys     *keyring     // for backends that are spoken to by TLS; nil where none is
+	retrying atomic.Int64 // retries that count against the budget
+	between  atomic.Int64 // streams between two attempts, at no backend
 }
 
 // upstream is one backend's connections and counters.
@@ -33,33 +32,34 @@ type upstream struct {
 
 func (s *Server) newPool(name string, cfg PoolConfig) (*pool, error) {
 	p := &pool{cfg: cfg}
-	bp, err := backend.NewPool(name, cfg.Backends, cfg.rules(), func(b *backend.Backend, st backend.Standing) {
-		if st.State == backend.Ejected {
-			p.upstreams[b.Slot].metrics.ejections.Inc()
-		}
-		s.log.Info("backend changed state", "pool", name, "backend", b.ID, "state", st.State, "reason", st.Reason)
+	bp, err := backend.NewPool(name, cfg.Backends, cfg.rules(), backend.Hooks{
+		Joined: func(b *backend.Backend) any {
+			return &upstream{idle: wire.NewIdle(maxIdleLinks), metrics: s.metrics.backend(name, b.ID)}
+		},
+		Changed: func(b *backend.Backend, st backend.Standing) {
+			if st.State == backend.Ejected {
+				p.of(b).metrics.ejections.Inc()
+			}
+			s.log.Info("backend changed state", "pool", name, "backend", b.ID, "state", st.State, "reason", st.Reason)
+		},
+		Left: func(b *backend.Backend) { p.of(b).idle.Close() },
 	})
 	if err != nil {
 		return nil, err
 	}
 	p.Pool = bp
-	if slices.ContainsFunc(bp.Backends, func(b *backend.Backend) bool { return b.Addr.TLS }) {
+	if slices.ContainsFunc(bp.Backends(), func(b *backend.Backend) bool { return b.Addr.TLS }) {
 		if p.keys, err = backendKeys(name, cfg.Backend.TLS); err != nil {
 			return nil, err
 		}
 		s.doors.hold(p.keys)
 	}
 	p.shedding = s.metrics.pool(name)
-	p.upstreams = make([]upstream, len(bp.Backends))
-	for i, b := range bp.Backends {
-		p.upstreams[i].idle = wire.NewIdle(maxIdleLinks)
-		p.upstreams[i].metrics = s.metrics.backend(name, b.ID)
-	}
 	return p, nil
 }
 
 // of is what belongs to a backend of this pool.
-func (p *pool) of(b *backend.Backend) *upstream { return &p.upstreams[b.Slot] }
+func (p *pool) of(b *backend.Backend) *upstream { return b.Beside.(*upstream) }
 
 // kept takes an unused connection to the backend; nil where there is none.
 func (p *pool) kept(b *backend.Backend) *wire.Link {
@@ -84,13 +84,13 @@ func (p *pool) drop(b *backend.Backend, l *wire.Link) {
 }
 
 func (p *pool) sweep() {
-	for i := range p.upstreams {
-		p.upstreams[i].idle.Sweep(p.cfg.Timeouts.BackendKeepalive)
+	for _, b := range p.Backends() {
+		p.of(b).idle.Sweep(p.cfg.Timeouts.BackendKeepalive)
 	}
 }
 
 func (p *pool) close() {
-	for i := range p.upstreams {
-		p.upstreams[i].idle.Close()
+	for _, b := range p.Backends() {
+		p.of(b).idle.Close()
 	}
 }

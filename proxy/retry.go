@@ -70,7 +70,7 @@ func (s *Stream) repeatable() bool {
 
 // others tells whether there is a backend that was not tried: one that did not
 // answer in time would only keep the client waiting once more.
-func (s *Stream) others() bool { return len(s.tried)+1 < len(s.pool.Backends) }
+func (s *Stream) others() bool { return len(s.tried)+1 < len(s.pool.Backends()) }
 
 // rewind makes the request what it was before it was sent; false where part of
 // its body is gone.
@@ -102,7 +102,7 @@ func (s *Stream) keep() {
 func (s *Stream) spend() bool {
 	p := s.pool
 	streams := p.between.Load()
-	for _, b := range p.Backends {
+	for _, b := range p.Backends() {
 		streams += b.InFlight()
 	}
 	most := max(minRetries, streams*int64(p.cfg.Retry.BudgetPercent)/100)

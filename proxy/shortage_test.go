@@ -36,7 +36,7 @@ func TestOwnShortageBlamesNobody(t *testing.T) {
 				t.Errorf("answered %q", head)
 			}
 			worst := backend.Active
-			for _, b := range r.server.Pools()[0].Backends {
+			for _, b := range r.server.Pools()[0].Backends() {
 				if s := b.Standing().State; s != backend.Active {
 					worst = s
 				}

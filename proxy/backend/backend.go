@@ -6,24 +6,38 @@ import (
 )
 
 // Backend is one server that streams go to. It lives as long as its id stays
-// configured, whatever else of the pool changes.
+// configured with the same URL, whatever else of the pool changes.
 type Backend struct {
 	ID     string
 	URL    string
 	Addr   Address
-	Weight int
-	Slot   int // position in its Pool, for what others keep beside it
+	Beside any // what Hooks.Joined gave: somebody else's, never changed
 
-	Cap       int // streams at a time, on this node; 0: none
-	CapSource CapSource
+	pool      *Pool
+	alone     []*Backend // itself
+	terms     atomic.Pointer[Terms]
+	elsewhere atomic.Pointer[Elsewhere]
+	left      atomic.Bool // Hooks.Left was called
 
-	pool     *Pool
 	inFlight atomic.Int64
 	waiting  atomic.Int64 // streams that only this backend can serve
 	failures atomic.Int64 // in a row, before the first byte
 	trial    atomic.Bool  // an ejected backend's one trial stream is under way
 	standing atomic.Pointer[Standing]
 }
+
+// Terms are what is agreed of a backend and may change while it runs.
+type Terms struct {
+	Weight    int // share of new streams beside the others' weights; at least 1
+	Cap       int // streams at a time, the whole cluster's; 0: none
+	CapSource CapSource
+}
+
+// Terms are the backend's terms now.
+func (b *Backend) Terms() Terms { return *b.terms.Load() }
+
+// Elsewhere is what the other nodes said last of the backend.
+func (b *Backend) Elsewhere() Elsewhere { return *b.elsewhere.Load() }
 
 // Standing is a backend's state, and why and since when it has it.
 type Standing struct {
@@ -70,7 +84,9 @@ func (l *Lease) Release() {
 	if q.length.Load() > 0 && q.pass(b) {
 		return
 	}
-	b.inFlight.Add(-1)
+	if b.inFlight.Add(-1) == 0 && b.standing.Load().State == Removed {
+		b.pool.gone(b)
+	}
 	if q.length.Load() > 0 {
 		q.review() // who came to wait meanwhile did not see the place
 	}
@@ -101,17 +117,31 @@ func (b *Backend) usable(now time.Time) (ok, trial bool) {
 	return false, false
 }
 
+// room is how many streams this node may have at the backend beside those of
+// other nodes; negative: no limit.
+func (b *Backend) room() int64 {
+	limit := b.terms.Load().Cap
+	if limit == 0 {
+		return -1
+	}
+	return max(0, int64(limit-b.elsewhere.Load().InFlight))
+}
+
 // full tells whether the backend has as many streams as it may.
-func (b *Backend) full() bool { return b.Cap > 0 && b.inFlight.Load() >= int64(b.Cap) }
+func (b *Backend) full() bool {
+	room := b.room()
+	return room >= 0 && b.inFlight.Load() >= room
+}
 
 // claim counts a stream at the backend, never over its cap; ok is false where
 // others were faster.
 func (b *Backend) claim(trial bool) (l Lease, ok bool) {
-	if b.Cap == 0 {
+	room := b.room()
+	if room < 0 {
 		b.inFlight.Add(1)
 		return Lease{backend: b, trial: trial}, true
 	}
-	for n := b.inFlight.Load(); n < int64(b.Cap); n = b.inFlight.Load() {
+	for n := b.inFlight.Load(); n < room; n = b.inFlight.Load() {
 		if b.inFlight.CompareAndSwap(n, n+1) {
 			return Lease{backend: b, trial: trial}, true
 		}

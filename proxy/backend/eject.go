@@ -25,7 +25,8 @@ func (p *Pool) Succeeded(b *Backend) {
 // answer. Enough failures in a row eject it, and so does a failed trial.
 func (p *Pool) Failed(b *Backend, what string) {
 	n := b.failures.Add(1)
-	if p.outlier.ConsecutiveFailures == 0 || n < int64(p.outlier.ConsecutiveFailures) && b.standing.Load().State != Ejected {
+	most := p.now.Load().rules.Outlier.ConsecutiveFailures
+	if most == 0 || n < int64(most) && b.standing.Load().State != Ejected {
 		return
 	}
 	p.mu.Lock()
@@ -44,26 +45,30 @@ func (p *Pool) Failed(b *Backend, what string) {
 // judged by the share after it; the last backend always stays.
 func (p *Pool) mayEject() bool {
 	out := 1
-	for _, b := range p.Backends {
+	list := p.Backends()
+	for _, b := range list {
 		if b.standing.Load().State == Ejected {
 			out++
 		}
 	}
-	return out < len(p.Backends) && out*100 <= p.outlier.MaxEjectedPercent*len(p.Backends)
+	return out < len(list) && out*100 <= p.now.Load().rules.Outlier.MaxEjectedPercent*len(list)
 }
 
 func (p *Pool) eject(b *Backend, now time.Time, times int, reason string) {
-	length := p.outlier.BaseEjection
-	for i := 1; i < times && length < p.outlier.MaxEjection; i++ {
+	rules := p.now.Load().rules.Outlier
+	length := rules.BaseEjection
+	for i := 1; i < times && length < rules.MaxEjection; i++ {
 		length *= 2
 	}
-	p.set(b, Standing{State: Ejected, Reason: reason, Until: now.Add(min(length, p.outlier.MaxEjection)), Times: times})
+	p.set(b, Standing{State: Ejected, Reason: reason, Until: now.Add(min(length, rules.MaxEjection)), Times: times})
 }
 
 // set changes the state; mu is held.
 func (p *Pool) set(b *Backend, s Standing) {
 	s.Since = time.Now()
 	b.standing.Store(&s)
-	p.onState(b, s)
+	if p.hooks.Changed != nil {
+		p.hooks.Changed(b, s)
+	}
 	p.queue.review()
 }

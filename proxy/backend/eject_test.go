@@ -15,12 +15,12 @@ func ejecting(failures, percent int) OutlierConfig {
 
 func fail(p *Pool, i, times int) {
 	for range times {
-		p.Failed(p.Backends[i], "connection refused")
+		p.Failed(p.Backends()[i], "connection refused")
 	}
 }
 
 func out(p *Pool) (n int) {
-	for _, b := range p.Backends {
+	for _, b := range p.Backends() {
 		if b.Standing().State == Ejected {
 			n++
 		}
@@ -33,7 +33,7 @@ func TestFailuresInARowEject(t *testing.T) {
 		var told []change
 		p := pool(t, 3, ejecting(3, 50), func(c change) { told = append(told, c) })
 		fail(p, 1, 2)
-		p.Succeeded(p.Backends[1]) // breaks the row
+		p.Succeeded(p.Backends()[1]) // breaks the row
 		fail(p, 1, 2)
 		fail(p, 0, 2) // another's do not count
 		if len(told) > 0 {
@@ -41,7 +41,7 @@ func TestFailuresInARowEject(t *testing.T) {
 		}
 		fail(p, 1, 1)
 		want := Standing{State: Ejected, Reason: "3 failures in a row, the last: connection refused", Since: time.Now(), Until: time.Now().Add(10 * time.Second), Times: 1}
-		if len(told) != 1 || told[0] != (change{"b1", want}) || p.Backends[1].Standing() != want {
+		if len(told) != 1 || told[0] != (change{"b1", want}) || p.Backends()[1].Standing() != want {
 			t.Fatalf("told %+v, want %+v", told, want)
 		}
 		if p.Usable() != 2 {
@@ -68,7 +68,7 @@ func TestMaxEjectedPercent(t *testing.T) {
 		{3, 50, 1}, {1, 10, 0}, {1, 100, 0}, {2, 50, 1}, {2, 49, 0}, {2, 100, 1}, {10, 30, 3}, {10, 39, 3}, {10, 9, 0}, {10, 0, 0}, {5, 100, 4},
 	} {
 		p := pool(t, c.backends, ejecting(3, c.percent), nil)
-		for i := range p.Backends {
+		for i := range p.Backends() {
 			fail(p, i, 20)
 		}
 		if got := out(p); got != c.want {
@@ -87,9 +87,9 @@ func TestEjectedOnceThereIsRoom(t *testing.T) {
 		fail(p, 0, 3)
 		fail(p, 1, 7)
 		<-time.After(11 * time.Second)
-		p.Succeeded(p.Backends[0])
+		p.Succeeded(p.Backends()[0])
 		fail(p, 1, 1)
-		if a, b := p.Backends[0].Standing().State, p.Backends[1].Standing().State; a != Active || b != Ejected {
+		if a, b := p.Backends()[0].Standing().State, p.Backends()[1].Standing().State; a != Active || b != Ejected {
 			t.Errorf("b0 is %s, b1 is %s", a, b)
 		}
 	})
@@ -100,7 +100,7 @@ func trial(t *testing.T, p *Pool, i int) Lease {
 	t.Helper()
 	for range 1000 {
 		l := pick(t, p)
-		if l.Backend() == p.Backends[i] {
+		if l.Backend() == p.Backends()[i] {
 			return l
 		}
 		l.Release()
@@ -112,7 +112,7 @@ func trial(t *testing.T, p *Pool, i int) Lease {
 func TestEjectionsDouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pool(t, 2, ejecting(3, 50), nil)
-		b := p.Backends[0]
+		b := p.Backends()[0]
 		fail(p, 0, 3)
 		for times, want := range []time.Duration{10, 20, 40, 60, 60, 60} {
 			s := b.Standing()
@@ -160,15 +160,15 @@ func TestOneTrial(t *testing.T) {
 		if got := shares(t, p, 500); got[0] != 0 {
 			t.Errorf("%d streams beside the trial", got[0])
 		}
-		if p.Backends[0].InFlight() != 1 {
+		if p.Backends()[0].InFlight() != 1 {
 			t.Error("the trial stream is not counted")
 		}
 		l.Release()
 		l = trial(t, p, 0)
-		if s := p.Backends[0].Standing(); s.State != Ejected {
+		if s := p.Backends()[0].Standing(); s.State != Ejected {
 			t.Errorf("a trial without result made it %s", s.State)
 		}
-		p.Succeeded(p.Backends[0])
+		p.Succeeded(p.Backends()[0])
 		l.Release()
 		if got := shares(t, p, 500); got[0] == 0 || got[1] == 0 {
 			t.Errorf("after a good trial, shares are %v", got)
@@ -180,12 +180,12 @@ func TestOneTrial(t *testing.T) {
 // and only one.
 func TestTrialOfTheOnlyOneLeft(t *testing.T) {
 	p := pool(t, 2, DefaultOutlier(), nil)
-	p.Backends[0].standing.Store(&Standing{State: Ejected, Until: time.Now().Add(-time.Second), Times: 1})
-	l := pick(t, p, p.Backends[1])
-	if l.Backend() != p.Backends[0] {
+	p.Backends()[0].standing.Store(&Standing{State: Ejected, Until: time.Now().Add(-time.Second), Times: 1})
+	l := pick(t, p, p.Backends()[1])
+	if l.Backend() != p.Backends()[0] {
 		t.Fatal("the tried one was taken")
 	}
-	if _, err := p.Pick(time.Now(), Ask{Tried: p.Backends[1:]}); err != ErrNone {
+	if _, err := p.Pick(time.Now(), Ask{Tried: p.Backends()[1:]}); err != ErrNone {
 		t.Errorf("beside the trial: %v", err)
 	}
 	l.Release()
@@ -195,8 +195,8 @@ func TestSuccessDuringAnEjection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pool(t, 2, ejecting(3, 50), nil)
 		fail(p, 0, 3)
-		p.Succeeded(p.Backends[0]) // a stream from before
-		if p.Backends[0].Standing().State != Ejected {
+		p.Succeeded(p.Backends()[0]) // a stream from before
+		if p.Backends()[0].Standing().State != Ejected {
 			t.Error("an older stream's success ended the ejection")
 		}
 	})
@@ -208,7 +208,7 @@ func TestOneTrialAmongMany(t *testing.T) {
 	o := OutlierConfig{ConsecutiveFailures: 1, BaseEjection: time.Hour, MaxEjection: time.Hour, MaxEjectedPercent: 50}
 	for range 300 {
 		p := pool(t, 2, o, nil)
-		b := p.Backends[0]
+		b := p.Backends()[0]
 		b.standing.Store(&Standing{State: Ejected, Until: time.Now().Add(-time.Second), Times: 1})
 		var all sync.WaitGroup
 		var mu sync.Mutex
@@ -255,7 +255,7 @@ func TestFailuresAtOnce(t *testing.T) {
 	})
 	var all sync.WaitGroup
 	for range 4 {
-		for i := range p.Backends {
+		for i := range p.Backends() {
 			all.Go(func() { fail(p, i, 10) })
 		}
 	}

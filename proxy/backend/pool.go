@@ -1,12 +1,11 @@
 package backend
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,16 +17,29 @@ var (
 	ErrFull = errors.New("every usable backend is full")
 )
 
-// Pool is the backends for one kind of work. The list is fixed when the pool
-// is made.
+// Pool is the backends for one kind of work. A pick loads what is agreed of
+// them now, and takes no lock; control publishes it anew with every change.
 type Pool struct {
-	Name     string
-	Backends []*Backend
+	Name string
 
-	outlier OutlierConfig
-	onState func(*Backend, Standing)
-	queue   queue
-	mu      sync.Mutex // held while a state changes; never by a pick. Taken before the queue's
+	hooks Hooks
+	now   atomic.Pointer[set]
+	queue queue
+	mu    sync.Mutex // held while backends join, leave or change state; never by a pick. Taken before the queue's
+}
+
+// set is a pool's backends and rules at one moment. It never changes.
+type set struct {
+	rules Rules
+	list  []*Backend // in the order of the configuration
+}
+
+// Hooks tell others of changes, one at a time. They must not block, and not
+// call back into the Pool.
+type Hooks struct {
+	Joined  func(*Backend) any       // before the first pick; the answer becomes Backend.Beside. nil: nobody asks
+	Changed func(*Backend, Standing) // after each change of state. nil: nobody asks
+	Left    func(*Backend)           // once it is removed and its last stream has ended. nil: nobody asks
 }
 
 // Rules hold for all backends of a pool.
@@ -38,29 +50,17 @@ type Rules struct {
 	MaxWait    time.Duration // for a place; 0: no limit
 }
 
-// NewPool makes a pool of valid configurations. onState hears of every change
-// of a backend's state, one at a time; it must not block.
-func NewPool(name string, configs []Config, rules Rules, onState func(*Backend, Standing)) (*Pool, error) {
-	p := &Pool{Name: name, outlier: rules.Outlier, onState: onState}
-	p.queue = queue{pool: p, max: rules.MaxWaiting, wait: rules.MaxWait}
-	for i, c := range configs {
-		addr, err := ParseURL(c.URL)
-		if err != nil {
-			return nil, fmt.Errorf("backend %q of pool %q: %w", c.ID, name, err)
-		}
-		id := c.ID
-		if id == "" {
-			id = addr.Dial
-		}
-		b := &Backend{ID: id, URL: c.URL, Addr: addr, Weight: c.Weight, Slot: i, CapSource: CapNone, pool: p}
-		if b.Cap = cmp.Or(c.MaxStreams, rules.MaxStreams); b.Cap > 0 {
-			b.CapSource = CapConfig
-		}
-		b.standing.Store(&Standing{State: Active, Reason: "configured", Since: time.Now()})
-		p.Backends = append(p.Backends, b)
-	}
-	return p, nil
+// NewPool makes a pool of valid configurations.
+func NewPool(name string, configs []Config, rules Rules, hooks Hooks) (*Pool, error) {
+	p := &Pool{Name: name, hooks: hooks}
+	p.queue.pool = p
+	p.now.Store(&set{})
+	return p, p.Update(configs, rules, time.Now())
 }
+
+// Backends are the pool's backends now, in the order of the configuration. The
+// slice is the pool's.
+func (p *Pool) Backends() []*Backend { return p.now.Load().list }
 
 // Ask is what a stream asks of a pick.
 type Ask struct {
@@ -122,13 +122,15 @@ func (p *Pool) mayServe(now time.Time, ask Ask) bool {
 // among are the backends that the stream may go to, those it tried included.
 func (p *Pool) among(ask Ask) []*Backend {
 	if ask.Only == nil {
-		return p.Backends
+		return p.Backends()
 	}
-	return p.Backends[ask.Only.Slot : ask.Only.Slot+1]
+	return ask.Only.alone
 }
 
 // load is what the next stream would make of the backend: streams per weight.
-func (b *Backend) load() float64 { return float64(b.inFlight.Load()+1) / float64(b.Weight) }
+func (b *Backend) load() float64 {
+	return float64(b.inFlight.Load()+1) / float64(b.terms.Load().Weight)
+}
 
 // redraws is how often draw takes one at random before it goes over all.
 const redraws = 8
@@ -162,7 +164,7 @@ func (p *Pool) draw(now time.Time, ask Ask, drawn *Backend) (b *Backend, trial b
 // Usable counts the backends that take streams.
 func (p *Pool) Usable() int {
 	n := 0
-	for _, b := range p.Backends {
+	for _, b := range p.Backends() {
 		if b.standing.Load().State == Active {
 			n++
 		}

@@ -28,16 +28,19 @@ func pool(t testing.TB, n int, o OutlierConfig, told func(change)) *Pool {
 	for i := range n {
 		configs = append(configs, Config{ID: fmt.Sprintf("b%d", i), URL: fmt.Sprintf("http://127.0.0.1:%d", 9000+i), Weight: 1})
 	}
-	p, err := NewPool("llm", configs, Rules{Outlier: o}, func(b *Backend, s Standing) {
+	p, err := NewPool("llm", configs, Rules{Outlier: o}, Hooks{Changed: func(b *Backend, s Standing) {
 		if told != nil {
 			told(change{b.ID, s})
 		}
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
+
+// slot is a backend's position in the pool.
+func (p *Pool) slot(b *Backend) int { return slices.Index(p.Backends(), b) }
 
 func pick(t testing.TB, p *Pool, tried ...*Backend) Lease {
 	t.Helper()
@@ -52,10 +55,10 @@ func pick(t testing.TB, p *Pool, tried ...*Backend) Lease {
 // other, each ending before the next.
 func shares(t testing.TB, p *Pool, n int) []int {
 	t.Helper()
-	got := make([]int, len(p.Backends))
+	got := make([]int, len(p.Backends()))
 	for range n {
 		l := pick(t, p)
-		got[l.Backend().Slot]++
+		got[p.slot(l.Backend())]++
 		l.Release()
 	}
 	return got
@@ -73,7 +76,7 @@ func within(t *testing.T, got []int, slot, want int) {
 const draws = 20_000
 
 func TestNewPool(t *testing.T) {
-	p, err := NewPool("llm", []Config{{ID: "a", URL: "http://h", Weight: 3}, {URL: "http://[::1]:9001", Weight: 1}}, Rules{Outlier: DefaultOutlier()}, nil)
+	p, err := NewPool("llm", []Config{{ID: "a", URL: "http://h", Weight: 3}, {URL: "http://[::1]:9001", Weight: 1}}, Rules{Outlier: DefaultOutlier()}, Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,15 +84,15 @@ func TestNewPool(t *testing.T) {
 		id, url string
 		weight  int
 	}{{"a", "http://h", 3}, {"[::1]:9001", "http://[::1]:9001", 1}} {
-		b := p.Backends[i]
-		if b.ID != want.id || b.URL != want.url || b.Weight != want.weight || b.Slot != i {
+		b := p.Backends()[i]
+		if b.ID != want.id || b.URL != want.url || b.Terms().Weight != want.weight {
 			t.Errorf("backend %d is %+v", i, want)
 		}
 		if s := b.Standing(); s.State != Active || s.Reason == "" || s.Since.IsZero() || b.InFlight() != 0 {
 			t.Errorf("backend %d begins as %+v with %d streams", i, s, b.InFlight())
 		}
 	}
-	_, err = NewPool("llm", []Config{{ID: "a", URL: "ftp://h"}}, Rules{Outlier: DefaultOutlier()}, nil)
+	_, err = NewPool("llm", []Config{{ID: "a", URL: "ftp://h"}}, Rules{Outlier: DefaultOutlier()}, Hooks{})
 	if err == nil || !strings.Contains(err.Error(), `backend "a" of pool "llm"`) {
 		t.Errorf("a bad url gave %v", err)
 	}
@@ -100,11 +103,11 @@ func TestPickNone(t *testing.T) {
 		t.Errorf("no backends: %v", err)
 	}
 	p := pool(t, 2, DefaultOutlier(), nil)
-	if _, err := p.Pick(time.Now(), Ask{Tried: p.Backends}); !errors.Is(err, ErrNone) {
+	if _, err := p.Pick(time.Now(), Ask{Tried: p.Backends()}); !errors.Is(err, ErrNone) {
 		t.Errorf("all tried: %v", err)
 	}
 	for _, s := range States() {
-		for _, b := range p.Backends {
+		for _, b := range p.Backends() {
 			b.standing.Store(&Standing{State: s, Until: time.Now().Add(time.Hour)})
 		}
 		if _, err := p.Pick(time.Now(), Ask{}); (err == nil) != (s == Active) {
@@ -128,7 +131,7 @@ func TestPickFavoursNoNeighbour(t *testing.T) {
 	for _, out := range [][]int{{0}, {0, 1}, {1, 3}} {
 		p := pool(t, 5, DefaultOutlier(), nil)
 		for _, i := range out {
-			p.Backends[i].standing.Store(&Standing{State: Ejected, Until: time.Now().Add(time.Hour)})
+			p.Backends()[i].standing.Store(&Standing{State: Ejected, Until: time.Now().Add(time.Hour)})
 		}
 		got := shares(t, p, draws)
 		fair(t, got, out)
@@ -136,12 +139,12 @@ func TestPickFavoursNoNeighbour(t *testing.T) {
 		p = pool(t, 5, DefaultOutlier(), nil) // the same where they were tried
 		tried := make([]*Backend, 0, 2)
 		for _, i := range out {
-			tried = append(tried, p.Backends[i])
+			tried = append(tried, p.Backends()[i])
 		}
 		got = make([]int, 5)
 		for range draws {
 			l := pick(t, p, tried...)
-			got[l.Backend().Slot]++
+			got[p.slot(l.Backend())]++
 			l.Release()
 		}
 		fair(t, got, out)
@@ -164,13 +167,13 @@ func fair(t *testing.T, got, out []int) {
 // always taken; of three, the fullest never.
 func TestPickTakesTheEmptier(t *testing.T) {
 	p := pool(t, 2, DefaultOutlier(), nil)
-	p.Backends[1].inFlight.Store(1)
+	p.Backends()[1].inFlight.Store(1)
 	if got := shares(t, p, 500); got[1] != 0 {
 		t.Errorf("the fuller of two got %d of 500", got[1])
 	}
 	p = pool(t, 3, DefaultOutlier(), nil)
-	p.Backends[0].inFlight.Store(2)
-	p.Backends[1].inFlight.Store(1)
+	p.Backends()[0].inFlight.Store(2)
+	p.Backends()[1].inFlight.Store(1)
 	got := shares(t, p, draws)
 	if got[0] != 0 {
 		t.Errorf("the fullest of three got %d", got[0])
@@ -186,7 +189,7 @@ func TestPickSpreads(t *testing.T) {
 	for range 10_000 {
 		pick(t, p)
 	}
-	for _, b := range p.Backends {
+	for _, b := range p.Backends() {
 		if n := b.InFlight(); n < 90 || n > 110 {
 			t.Errorf("%s has %d streams of 10,000 over 100", b.ID, n)
 		}
@@ -195,11 +198,11 @@ func TestPickSpreads(t *testing.T) {
 
 func TestPickByWeight(t *testing.T) {
 	p := pool(t, 2, DefaultOutlier(), nil)
-	p.Backends[0].Weight, p.Backends[1].Weight = 3, 1
+	p.Backends()[0].terms.Store(&Terms{Weight: 3})
 	for range 400 {
 		pick(t, p)
 	}
-	if a, b := p.Backends[0].InFlight(), p.Backends[1].InFlight(); a+b != 400 || a < 298 || a > 302 {
+	if a, b := p.Backends()[0].InFlight(), p.Backends()[1].InFlight(); a+b != 400 || a < 298 || a > 302 {
 		t.Errorf("weights 3 and 1 got %d and %d of 400", a, b)
 	}
 }
@@ -224,7 +227,7 @@ func TestLease(t *testing.T) {
 		t.Error("the zero Lease claims something")
 	}
 	p := pool(t, 1, DefaultOutlier(), nil)
-	b := p.Backends[0]
+	b := p.Backends()[0]
 	first, second := pick(t, p), pick(t, p)
 	if b.InFlight() != 2 || first.Backend() != b {
 		t.Errorf("%d streams after two picks", b.InFlight())
@@ -245,23 +248,23 @@ func TestCountsAreExact(t *testing.T) {
 	p := pool(t, 7, DefaultOutlier(), nil)
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	held := make([]int64, len(p.Backends))
+	held := make([]int64, len(p.Backends()))
 	for w := range 8 {
 		all.Go(func() {
 			r := rand.New(rand.NewPCG(1, uint64(w)))
-			mine := make([]int64, len(p.Backends))
+			mine := make([]int64, len(p.Backends()))
 			var leases []Lease
 			for range 2000 {
 				if len(leases) > 0 && r.IntN(3) == 0 {
 					l := &leases[r.IntN(len(leases))]
 					if b := l.Backend(); b != nil {
-						mine[b.Slot]--
+						mine[p.slot(b)]--
 					}
 					l.Release()
 					continue
 				}
 				l := pick(t, p)
-				mine[l.Backend().Slot]++
+				mine[p.slot(l.Backend())]++
 				leases = append(leases, l)
 			}
 			mu.Lock()
@@ -272,7 +275,7 @@ func TestCountsAreExact(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for i, b := range p.Backends {
+	for i, b := range p.Backends() {
 		if b.InFlight() != held[i] {
 			t.Errorf("%s counts %d streams, %d are held", b.ID, b.InFlight(), held[i])
 		}
@@ -281,7 +284,7 @@ func TestCountsAreExact(t *testing.T) {
 
 func TestPickAllocatesNothing(t *testing.T) {
 	p := pool(t, 10, DefaultOutlier(), nil)
-	now, tried := time.Now(), p.Backends[:1]
+	now, tried := time.Now(), p.Backends()[:1]
 	if n := testing.AllocsPerRun(1000, func() {
 		l, _ := p.Pick(now, Ask{Tried: tried})
 		l.Release()

@@ -24,8 +24,6 @@ var (
 // Where nobody waits, picks and releases touch nothing here but two counts.
 type queue struct {
 	pool *Pool
-	max  int
-	wait time.Duration
 
 	length atomic.Int64 // changes under mu
 	open   atomic.Int64 // of them, those that any backend may serve
@@ -52,8 +50,8 @@ func (p *Pool) Wait(ctx context.Context, ask Ask) (Lease, error) {
 		return Lease{}, err
 	}
 	var over <-chan time.Time
-	if q.wait > 0 {
-		timer := time.NewTimer(q.wait)
+	if most := p.now.Load().rules.MaxWait; most > 0 {
+		timer := time.NewTimer(most)
 		defer timer.Stop()
 		over = timer.C
 	}
@@ -81,7 +79,7 @@ func (q *queue) join(ask Ask) (*waiter, error) {
 	q.waiters = append(q.waiters, w)
 	q.count(w, 1)
 	q.match()
-	if n := len(q.waiters); n > q.max && q.waiters[n-1] == w {
+	if n := len(q.waiters); n > q.pool.now.Load().rules.MaxWaiting && q.waiters[n-1] == w {
 		q.end(w, Lease{}, ErrSaturated)
 		return nil, ErrSaturated
 	}

@@ -17,11 +17,18 @@ import (
 func capped(t testing.TB, n, room, waiting int) *Pool {
 	t.Helper()
 	p := pool(t, n, ejecting(3, 100), nil)
-	for _, b := range p.Backends {
-		b.Cap = room
+	for _, b := range p.Backends() {
+		b.terms.Store(&Terms{Weight: 1, Cap: room})
 	}
-	p.queue.max, p.queue.wait = waiting, time.Second
+	p.now.Store(&set{list: p.Backends(), rules: Rules{Outlier: ejecting(3, 100), MaxWaiting: waiting, MaxWait: time.Second}})
 	return p
+}
+
+// waitAtMost changes how long a stream may wait; 0: no limit.
+func (p *Pool) waitAtMost(d time.Duration) {
+	next := *p.now.Load()
+	next.rules.MaxWait = d
+	p.now.Store(&next)
 }
 
 // fill takes every place there is.
@@ -87,15 +94,15 @@ func TestCaps(t *testing.T) {
 		caps   [2]int
 		source CapSource // of the second
 	}{{0, [2]int{3, 0}, CapNone}, {7, [2]int{3, 7}, CapConfig}} {
-		p, err := NewPool("llm", configs, Rules{MaxStreams: c.pool}, nil)
+		p, err := NewPool("llm", configs, Rules{MaxStreams: c.pool}, Hooks{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, b := range p.Backends {
-			expect(t, b.ID+"'s cap", b.Cap, c.caps[i])
+		for i, b := range p.Backends() {
+			expect(t, b.ID+"'s cap", b.Terms().Cap, c.caps[i])
 		}
-		expect(t, "source", p.Backends[0].CapSource, CapConfig)
-		expect(t, "source", p.Backends[1].CapSource, c.source)
+		expect(t, "source", p.Backends()[0].Terms().CapSource, CapConfig)
+		expect(t, "source", p.Backends()[1].Terms().CapSource, c.source)
 	}
 }
 
@@ -105,7 +112,7 @@ func TestPickTellsFullFromNone(t *testing.T) {
 	if len(leases) != 6 {
 		t.Fatalf("%d streams fit in 3 × 2", len(leases))
 	}
-	a, b := p.Backends[0], p.Backends[1]
+	a, b := p.Backends()[0], p.Backends()[1]
 	for _, c := range []struct {
 		name string
 		ask  Ask
@@ -115,7 +122,7 @@ func TestPickTellsFullFromNone(t *testing.T) {
 		{"one", Ask{Only: a}, ErrFull},
 		{"others than one", Ask{Tried: []*Backend{a}}, ErrFull},
 		{"one that was tried", Ask{Only: a, Tried: []*Backend{a}}, ErrNone},
-		{"none", Ask{Tried: p.Backends}, ErrNone},
+		{"none", Ask{Tried: p.Backends()}, ErrNone},
 	} {
 		if _, err := p.Pick(time.Now(), c.ask); err != c.want {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
@@ -124,7 +131,7 @@ func TestPickTellsFullFromNone(t *testing.T) {
 			t.Errorf("%s, in the queue: %v", c.name, err)
 		}
 	}
-	for _, x := range []*Backend{a, b, p.Backends[2]} {
+	for _, x := range []*Backend{a, b, p.Backends()[2]} {
 		x.standing.Store(&Standing{State: Unhealthy})
 	}
 	if _, err := p.Pick(time.Now(), Ask{}); err != ErrNone {
@@ -154,11 +161,11 @@ func TestNeverOverTheCap(t *testing.T) {
 					return
 				}
 				b := l.Backend()
-				if n := counted[b.Slot].Add(1); n > cap || b.InFlight() > cap {
+				if n := counted[p.slot(b)].Add(1); n > cap || b.InFlight() > cap {
 					t.Errorf("%d streams at %s, which counts %d", n, b.ID, b.InFlight())
 				}
 				runtime.Gosched()
-				counted[b.Slot].Add(-1)
+				counted[p.slot(b)].Add(-1)
 				l.Release()
 			}
 		})
@@ -167,7 +174,7 @@ func TestNeverOverTheCap(t *testing.T) {
 	if full.Load() == 0 {
 		t.Error("the cap was never met")
 	}
-	for _, b := range p.Backends {
+	for _, b := range p.Backends() {
 		expect(t, b.ID+"'s streams at the end", b.InFlight(), int64(0))
 	}
 }
@@ -178,7 +185,7 @@ func TestFirstInFirstServed(t *testing.T) {
 		leases := fill(t, p)
 		a, b, c := wait(p, "a", Ask{}), wait(p, "b", Ask{}), wait(p, "c", Ask{})
 		expect(t, "waiting", p.Waiting(), int64(3))
-		expect(t, "at the backend", p.Backends[0].InFlight(), int64(2))
+		expect(t, "at the backend", p.Backends()[0].InFlight(), int64(2))
 		if _, err := p.Wait(t.Context(), Ask{}); err != ErrSaturated {
 			t.Errorf("a fourth: %v", err)
 		}
@@ -203,7 +210,7 @@ func TestFirstInFirstServed(t *testing.T) {
 			t.Fatalf("%q has a place", got)
 		}
 		d.lease.Release()
-		expect(t, "at the backend", p.Backends[0].InFlight(), int64(0))
+		expect(t, "at the backend", p.Backends()[0].InFlight(), int64(0))
 		expect(t, "waiting", p.Waiting(), int64(0))
 	})
 }
@@ -216,7 +223,7 @@ func TestWaitIsBounded(t *testing.T) {
 		_, err := p.Wait(t.Context(), Ask{})
 		expect(t, "error", err, ErrWaited)
 		expect(t, "wait", time.Since(begin), time.Second)
-		p.queue.wait = 0 // no limit
+		p.waitAtMost(0) // no limit
 		w := wait(p, "patient", Ask{})
 		<-time.After(time.Hour)
 		expect(t, "done", w.done, false)
@@ -233,7 +240,7 @@ func TestWaitIsBounded(t *testing.T) {
 func TestWaitForOneDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := capped(t, 2, 1, 8)
-		b0, b1 := p.Backends[0], p.Backends[1]
+		b0, b1 := p.Backends()[0], p.Backends()[1]
 		leases := fill(t, p)
 		if leases[0].Backend() != b0 {
 			slices.Reverse(leases)
@@ -294,7 +301,7 @@ func TestWaitPassesOverTried(t *testing.T) {
 func TestWaitSeesStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := capped(t, 2, 1, 8)
-		b0, b1 := p.Backends[0], p.Backends[1]
+		b0, b1 := p.Backends()[0], p.Backends()[1]
 		set := func(b *Backend, s State) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -325,7 +332,7 @@ func TestNoPlaceOfAnEjectedBackend(t *testing.T) {
 		leases := fill(t, p)
 		w := wait(p, "w", Ask{})
 		b := leases[0].Backend()
-		fail(p, b.Slot, 3)
+		fail(p, p.slot(b), 3)
 		leases[0].Release()
 		synctest.Wait()
 		expect(t, "served", w.done, false)
@@ -342,16 +349,16 @@ func TestNoPlaceOfAnEjectedBackend(t *testing.T) {
 func TestTrialGoesToTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := capped(t, 2, 1, 8)
-		p.queue.wait = 0
+		p.waitAtMost(0)
 		fail(p, 0, 3)
 		fill(t, p)
 		a := wait(p, "a", Ask{})
 		<-time.After(11 * time.Second)
 		b := wait(p, "b", Ask{})
-		if got := served(a, b); !slices.Equal(got, []string{"a"}) || a.lease.Backend() != p.Backends[0] {
+		if got := served(a, b); !slices.Equal(got, []string{"a"}) || a.lease.Backend() != p.Backends()[0] {
 			t.Fatalf("%q have a place", got)
 		}
-		p.Failed(p.Backends[0], "reset")
+		p.Failed(p.Backends()[0], "reset")
 		a.lease.Release()
 		synctest.Wait()
 		expect(t, "b has the place of a failed trial", b.done, false)
@@ -364,7 +371,7 @@ func TestTrialGoesToTheFirst(t *testing.T) {
 // waits, leaves and releases.
 func TestNobodyIsForgotten(t *testing.T) {
 	p := capped(t, 3, 2, 64)
-	p.queue.wait = time.Minute
+	p.waitAtMost(time.Minute)
 	var all sync.WaitGroup
 	var got, left atomic.Int64
 	for w := range 16 {
@@ -372,7 +379,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 			for i := range 300 {
 				ask := Ask{}
 				if i%3 == 0 {
-					ask.Only = p.Backends[(w+i)%3]
+					ask.Only = p.Backends()[(w+i)%3]
 				}
 				l, err := p.Pick(time.Now(), ask)
 				if err == ErrFull {
@@ -391,7 +398,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 				default:
 					t.Error(err)
 				}
-				if b := l.Backend(); b != nil && b.InFlight() > int64(b.Cap) {
+				if b := l.Backend(); b != nil && b.InFlight() > int64(b.Terms().Cap) {
 					t.Errorf("%s is over its cap", b.ID)
 				}
 				l.Release()
@@ -402,7 +409,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 	expect(t, "turns", got.Load()+left.Load(), int64(16*300))
 	expect(t, "waiting", p.Waiting(), int64(0))
 	expect(t, "any waiting", p.queue.open.Load(), int64(0))
-	for _, b := range p.Backends {
+	for _, b := range p.Backends() {
 		expect(t, b.ID, b.InFlight()+b.Waiting(), int64(0))
 	}
 }
@@ -411,7 +418,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 // wait.
 func BenchmarkHandOver(b *testing.B) {
 	p := capped(b, 2, 1, 64)
-	p.queue.wait = 0
+	p.waitAtMost(0)
 	b.ReportAllocs()
 	b.SetParallelism(16)
 	b.RunParallel(func(pb *testing.PB) {

@@ -1,0 +1,89 @@
+package backend
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Update makes the pool what configs and rules say, as one step. Who keeps its
+// id and URL keeps its counts, its state and its streams; who is no longer named
+// takes nothing new, and leaves when its last stream has ended. An invalid
+// configuration changes nothing.
+func (p *Pool) Update(configs []Config, rules Rules, now time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.now.Load().list
+	next := &set{rules: rules}
+	var terms []Terms
+	for _, c := range configs {
+		addr, err := ParseURL(c.URL)
+		if err != nil {
+			return fmt.Errorf("backend %q of pool %q: %w", c.ID, p.Name, err)
+		}
+		b := p.known(cmp.Or(c.ID, addr.Dial), c.URL)
+		if b == nil {
+			b = p.join(cmp.Or(c.ID, addr.Dial), c.URL, addr, now)
+		}
+		next.list = append(next.list, b)
+		terms = append(terms, agreed(c, rules))
+	}
+	for i, b := range next.list {
+		b.terms.Store(&terms[i])
+		if p.hooks.Joined != nil && !slices.Contains(before, b) {
+			b.Beside = p.hooks.Joined(b)
+		}
+	}
+	p.now.Store(next)
+	for _, b := range before {
+		if !slices.Contains(next.list, b) {
+			p.remove(b, now)
+		}
+	}
+	p.queue.review()
+	return nil
+}
+
+// agreed are the terms of a backend that the configuration tells.
+func agreed(c Config, rules Rules) Terms {
+	t := Terms{Weight: c.Weight, Cap: cmp.Or(c.MaxStreams, rules.MaxStreams), CapSource: CapNone}
+	if t.Cap > 0 {
+		t.CapSource = CapConfig
+	}
+	return t
+}
+
+// known is the pool's backend of that id and URL; nil where there is none.
+func (p *Pool) known(id, url string) *Backend {
+	for _, b := range p.now.Load().list {
+		if b.ID == id && b.URL == url {
+			return b
+		}
+	}
+	return nil
+}
+
+func (p *Pool) join(id, url string, addr Address, now time.Time) *Backend {
+	b := &Backend{ID: id, URL: url, Addr: addr, pool: p}
+	b.alone = []*Backend{b}
+	b.elsewhere.Store(&Elsewhere{})
+	b.standing.Store(&Standing{State: Active, Reason: "configured", Since: now})
+	return b
+}
+
+// remove takes a backend that is in no set any more out for good; mu is held.
+func (p *Pool) remove(b *Backend, now time.Time) {
+	p.set(b, Standing{State: Removed, Reason: "no longer configured", Since: now})
+	if b.inFlight.Load() == 0 {
+		p.gone(b)
+	}
+}
+
+// gone tells that a removed backend has no stream left. A pick that loaded an
+// old set may still count one for an instant: Left is called once all the same.
+func (p *Pool) gone(b *Backend) {
+	if p.hooks.Left != nil && b.left.CompareAndSwap(false, true) {
+		p.hooks.Left(b)
+	}
+}
