@@ -4,7 +4,7 @@ GO       ?= go
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race soak clients fuzz bench lint format vet staticcheck ci clean
+.PHONY: help build demo test race soak clients fuzz bench sim lint format vet staticcheck ci clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ fuzz: ## every fuzz function there is, FUZZTIME (10s) each
 
 bench: build ## CPU per request beside nginx and HAProxy, Linux; see BENCHFLAGS=-h
 	$(GO) run ./testcluster/bench $(BENCHFLAGS)
+
+sim: ## placement in virtual time beside an all-knowing oracle; writes docs/balance.md; see SIMFLAGS=-h
+	$(GO) run ./testcluster/sim/show $(SIMFLAGS)
 
 lint: format vet staticcheck ## format, vet, staticcheck
 

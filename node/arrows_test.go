@@ -46,15 +46,18 @@ func arrows() []arrow {
 		{"node/admin", "node/api"},
 		{"node/api", "proxy/backend"}, // the closed lists
 		{"node/client", "node/api"},
-		{"node/discovery", "proxy/backend"},
+		{"node/discovery", "proxy/backend node/yamlstrict"},
+		{"node/engine", "proxy/backend"},
 		{"node/yamlstrict", ""},
 		{"shards", "proxy/backend"},
 		{"gossip", "proxy/backend"},
 		{"proxy", "proxy/wire proxy/backend"},
 		{"proxy/wire", ""},
 		{"proxy/backend", ""},
-		{"consensus", "consensus/transport"},
+		{"proxy/health", "proxy/backend"},
+		{"consensus", "consensus/transport consensus/store"},
 		{"consensus/transport", ""},
+		{"consensus/store", ""},
 	}
 }
 
@@ -72,14 +75,16 @@ type owner struct{ module, rooms string }
 func owners() []owner {
 	return []owner{
 		{"github.com/hashicorp/memberlist", "gossip"},
-		{"github.com/hashicorp/raft", "consensus"},
-		{"github.com/hashicorp/raft-boltdb/v2", "consensus"},
+		{"github.com/hashicorp/raft", "consensus consensus/store"},
+		{"github.com/hashicorp/raft-boltdb/v2", "consensus/store"},
 		{"github.com/hashicorp/go-hclog", "consensus"},
-		{"go.etcd.io/bbolt", "consensus"},
+		{"go.etcd.io/bbolt", "consensus/store"},
+		{"github.com/miekg/dns", "node/discovery"},
 		{"github.com/valyala/fasthttp", "proxy proxy/wire node/admin"},
-		{"github.com/prometheus", "node node/admin proxy testcluster/..."},
+		{"github.com/prometheus", "node node/admin node/engine gossip proxy proxy/health testcluster/..."},
 		{"github.com/spf13/cobra", "cmd/starling/..."},
 		{"go.yaml.in/yaml/v4", "node node/yamlstrict"},
+		{"gonum.org/v1/plot", "testcluster/sim/show"},
 		{"golang.org/x/sys", "node proxy/wire consensus testcluster/..."},
 	}
 }

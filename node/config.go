@@ -20,6 +20,7 @@ import (
 // to the room that it configures, with its defaults and its rules.
 type Config struct {
 	Node      Self                        `yaml:"node"`
+	Cluster   ClusterConfig               `yaml:"cluster"`
 	Admin     admin.Config                `yaml:"admin"`
 	Log       LogConfig                   `yaml:"log"`
 	AccessLog proxy.AccessLogConfig       `yaml:"access_log"`
@@ -32,6 +33,7 @@ type Config struct {
 // Self is what a node is by itself.
 type Self struct {
 	Name         string        `yaml:"name"`          // default: the host's
+	Zone         string        `yaml:"zone"`          // nodes of one zone may fail together; empty: all are in one
 	DataDir      string        `yaml:"data_dir"`      // of this node alone
 	DrainTimeout time.Duration `yaml:"drain_timeout"` // what still runs then is cut; 0s: no limit
 }
@@ -107,6 +109,7 @@ func (c *Config) complete() {
 	if c.Node.Name == "" {
 		c.Node.Name, _ = os.Hostname() // check refuses a node without a name
 	}
+	c.Cluster.complete()
 	for _, pool := range c.Pools {
 		for i, b := range pool.Backends {
 			if at, err := backend.ParseURL(b.URL); err == nil && b.ID == "" {
@@ -145,7 +148,8 @@ func Print(w io.Writer, c Config) error {
 // nature, names, directories and own addresses, does not count: nodes of one
 // cluster are meant to have the same hash.
 func (c Config) Hash() string {
-	c.Node.Name, c.Node.DataDir, c.Admin.Address = "", "", ""
+	c.Node.Name, c.Node.Zone, c.Node.DataDir, c.Admin.Address = "", "", "", ""
+	c.Cluster.Bind, c.Cluster.Advertise, c.Cluster.Seeds = "", "", nil
 	c.Listeners = slices.Clone(c.Listeners)
 	for i := range c.Listeners {
 		c.Listeners[i].Address = ""

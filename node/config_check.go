@@ -24,6 +24,7 @@ func under(section string, f fault) fault {
 func check(c Config, r *yamlstrict.Report) {
 	checkSelf(c.Node, under("node", r.Fault))
 	checkFiles(c.Admin, under("admin", r.Fault)) // before Validate, which only sees that they exist
+	checkCluster(c.Cluster, under("cluster", r.Fault))
 	c.Admin.Validate(under("admin", r.Fault))
 	c.Tracing.Validate(under("tracing", r.Fault))
 	if len(c.Listeners) == 0 {
@@ -61,6 +62,9 @@ func checkSelf(s Self, f fault) {
 	} else if !isName(s.Name) {
 		f("name", "%q: write up to 63 letters, digits, and _ . -", s.Name)
 	}
+	if s.Zone != "" && !isName(s.Zone) {
+		f("zone", "%q is no name; write up to 63 letters, digits, and _ . -", s.Zone)
+	}
 	if s.DataDir == "" {
 		f("data_dir", "is empty; write a directory of this node alone, such as ./starling-data")
 	}
@@ -80,9 +84,10 @@ func checkPool(name string, p proxy.PoolConfig, f fault) {
 	}
 	p.Validate(under(key, f))
 	checkWayOut(p.Backend.TLS, under(key+".backend.tls", f))
-	if len(p.Backends) == 0 {
+	if len(p.Backends) == 0 && !p.Sources.On() {
 		f(key+".backends", "is missing or empty; write at least one, such as http://127.0.0.1:9001")
 	}
+	checkList(p.Sources.File, under(key+".discovery", f))
 	for i, b := range p.Backends {
 		b.Validate(under(fmt.Sprintf("%s.backends[%d]", key, i), f))
 	}
@@ -144,6 +149,7 @@ func checkPorts(c Config, f fault) {
 	for i, l := range c.Listeners {
 		claim(fmt.Sprintf("listeners[%d].address", i), l.Address)
 	}
+	claim("cluster.bind", c.Cluster.Bind)
 	claim("admin.address", c.Admin.Address)
 }
 

@@ -21,7 +21,7 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := map[string]string{ // defaults that are no value
-		"node.name": "the host's name", "listeners[].address": "required", "listeners[].routes": "everything to the only pool",
+		"node.name": "the host's name", "cluster.bind": "`127.0.0.1:7946`", "listeners[].address": "required", "listeners[].routes": "everything to the only pool",
 		"listeners[].routes[].pool": "required", "pools.*.backends": "required", "pools.*.backends[].url": "required",
 		"pools.*.backends[].id": "host:port of the url", "pools.*.timeouts.backend_keepalive": "`90s`",
 		"pools.*.retry.methods": "`[GET, HEAD, OPTIONS, PUT, DELETE]`",

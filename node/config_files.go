@@ -5,8 +5,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
+	"strings"
 
 	"github.com/starling-lb/starling/node/admin"
+	"github.com/starling-lb/starling/node/discovery"
 	"github.com/starling-lb/starling/node/yamlstrict"
 	"github.com/starling-lb/starling/proxy"
 )
@@ -35,6 +38,21 @@ func checkDoor(c proxy.ListenerTLS, f fault) {
 func checkWayOut(c proxy.BackendTLS, f fault) {
 	checkPair(c.CertFile, c.KeyFile, f)
 	checkSigners("ca_file", c.CAFile, f)
+}
+
+// checkList reads a file of backends, so that a node does not start with none
+// for a slip of the pen in it.
+func checkList(path string, f fault) {
+	if path == "" {
+		return
+	}
+	if _, err := discovery.ReadFile(path); err != nil {
+		first, rest, more := strings.Cut(err.Error(), "\n")
+		if more {
+			first = fmt.Sprintf("%s (and %d more)", first, 1+strings.Count(rest, "\n"))
+		}
+		f("file", "%s", first)
+	}
 }
 
 // checkSigners finds what keeps a file of authorities from being used.

@@ -16,6 +16,7 @@ const dataFormat = 1
 // dataDir is a node's directory: who the node is, and its lock against a
 // second process.
 type dataDir struct {
+	path string
 	id   string
 	lock *os.File
 }
@@ -36,7 +37,7 @@ func openDataDir(path string) (*dataDir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", path, err)
 	}
-	d := &dataDir{lock: lock}
+	d := &dataDir{path: path, lock: lock}
 	if d.id, err = identify(filepath.Join(path, "starling.json")); err != nil {
 		return nil, errors.Join(fmt.Errorf("data directory %s: %w", path, err), d.close())
 	}
@@ -66,24 +67,35 @@ func identify(path string) (string, error) {
 	return i.NodeID, nil
 }
 
-// introduce makes a new identity. It is written aside and renamed, so that a
-// crash leaves either none or a whole one.
+// introduce makes a new identity.
 func introduce(path string) (string, error) {
 	i := identity{Format: dataFormat, NodeID: newUUID()}
 	data, err := json.MarshalIndent(i, "", "  ")
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
+	return i.NodeID, replaceFile(path, append(data, '\n'))
+}
+
+// replaceFile writes a file aside and renames it, so that a crash leaves the old
+// one or the whole new one.
+func replaceFile(path string, data []byte) error {
 	aside, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
-		return "", err
+		return err
 	}
-	_, err = aside.Write(append(data, '\n'))
-	err = errors.Join(err, aside.Sync(), aside.Close())
+	_, err = aside.Write(data)
+	if err = errors.Join(err, aside.Sync(), aside.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
-		return "", err
+		return err
 	}
-	return i.NodeID, os.Rename(path+".new", path)
+	return errors.Join(dir.Sync(), dir.Close()) // the name, too
 }
 
 // newUUID is a random UUID (RFC 9562 section 5.4).

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/starling-lb/starling/gossip"
 	"github.com/starling-lb/starling/proxy"
 )
 
@@ -66,6 +67,7 @@ func gathered(t *testing.T) (exposed map[string]string, words []string) {
 	if answer := askBare(t, n.ProxyAddrs()[0]); !strings.Contains(answer, "no_backend") {
 		t.Fatalf("the pool without backends answered %q", answer)
 	}
+	joinBare(t, n)
 	families, err := n.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +92,30 @@ func gathered(t *testing.T) (exposed map[string]string, words []string) {
 	return exposed, slices.Compact(words)
 }
 
+// joinBare gives the node another one in its cluster, and waits until it has
+// spoken.
+func joinBare(t *testing.T, n *Node) {
+	other, err := gossip.New(gossip.Config{Bind: "127.0.0.1:0", Seeds: []string{n.cluster.Load().Addr().String()}}, gossip.Options{ID: "other", Self: gossip.Meta{Name: "lb-2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := other.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(20 * time.Second); len(n.cluster.Load().ReportAges()) == 0; <-tick.C {
+		if time.Now().After(end) {
+			t.Fatal("the other node did not join")
+		}
+	}
+}
+
 // startBare starts a node with one backend that nobody asks and a pool without
 // any, to which every request goes.
 func startBare(t *testing.T) *Node {
@@ -97,6 +123,7 @@ func startBare(t *testing.T) *Node {
 	file := fmt.Sprintf(`
 node: {data_dir: %q}
 admin: {address: "127.0.0.1:0"}
+cluster: {bind: "127.0.0.1:0"}
 listeners:
   - {address: "127.0.0.1:0"}
   - {address: "127.0.0.1:0", tls: {cert_file: %q, key_file: %q}, proxy_protocol: true, trusted_proxies: [10.0.0.0/8]}

@@ -9,14 +9,22 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/starling-lb/starling/gossip"
 	"github.com/starling-lb/starling/node/admin"
+	"github.com/starling-lb/starling/node/discovery"
+	"github.com/starling-lb/starling/node/engine"
 	"github.com/starling-lb/starling/proxy"
+	"github.com/starling-lb/starling/proxy/backend"
+	"github.com/starling-lb/starling/proxy/health"
 )
 
 // ErrDraining says that the node takes no new streams.
@@ -26,16 +34,25 @@ var ErrDraining = errors.New("node is draining")
 type Options struct {
 	Logger *slog.Logger
 	Dial   proxy.Dialer   // to backends
-	Listen proxy.Listener // for clients and the admin API
+	Listen proxy.Listener // for clients, the admin API and other nodes
+
+	ListenPacket func(ctx context.Context, network, address string) (net.PacketConn, error) // for other nodes
+	DialPeers    proxy.Dialer                                                               // to other nodes
 }
 
 // Node is one running starling. Several may live in one process.
 type Node struct {
 	cfg      Config
+	opt      Options
 	log      *slog.Logger
 	registry *prometheus.Registry
 	proxy    *proxy.Server
+	prober   *health.Prober
+	supply   *supply
+	finders  []*discovery.Finder
+	engines  []*engine.Reader
 	admin    *admin.Server
+	cluster  atomic.Pointer[gossip.Cluster] // nil: a node alone, or not started
 	dir      *dataDir
 	started  time.Time
 
@@ -57,6 +74,7 @@ func New(cfg Config, opt Options) (*Node, error) {
 	if opt.Listen == nil {
 		opt.Listen = (&net.ListenConfig{}).Listen
 	}
+	n.opt = opt
 	if err := n.describe(); err != nil {
 		return nil, err
 	}
@@ -69,6 +87,22 @@ func New(cfg Config, opt Options) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}
+	n.prober, err = health.New(n.proxy.Pools(), health.Options{
+		Logger: n.log.With("component", "health"), Registry: n.registry, Connect: n.proxy.Connect, Assigned: n.assigned,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("health: %w", err)
+	}
+	n.supply = newSupply(n.log.With("component", "supply"), n.apply)
+	for name, pool := range cfg.Pools {
+		if pool.Sources.On() {
+			n.finders = append(n.finders, discovery.New(pool.Sources, discovery.Options{
+				Logger: n.log.With("component", "discovery", "pool", name),
+				Tell:   func(list []backend.Config) { n.supply.find(name, list) },
+			}))
+		}
+	}
+	n.engines = n.readers()
 	n.admin, err = admin.New(cfg.Admin, admin.Options{
 		Node: n, Gatherer: n.registry, Logger: n.log.With("component", "admin"), Listen: opt.Listen,
 	})
@@ -101,27 +135,65 @@ func (n *Node) describe() error {
 	return nil
 }
 
+// part is something that runs within the node.
+type part struct {
+	start func(context.Context) error
+	stop  func(context.Context) error
+}
+
+// parts are what runs, in the order in which it starts. Stop has an order of
+// its own: the streams end first.
+func (n *Node) parts() []part {
+	parts := []part{
+		{n.open, func(context.Context) error { return n.dir.close() }},
+		{n.supplied, func(context.Context) error { return nil }},
+	}
+	for _, f := range n.finders {
+		parts = append(parts, part{f.Start, func(context.Context) error { f.Stop(); return nil }})
+	}
+	return append(parts,
+		part{n.proxy.Start, func(ctx context.Context) error { n.proxy.Stop(ctx); return nil }},
+		part{n.prober.Start, func(context.Context) error { n.prober.Stop(); return nil }},
+		part{n.askEngines, func(context.Context) error { n.stopAsking(); return nil }},
+		part{n.admin.Start, n.admin.Stop},
+		part{n.joinCluster, n.leaveCluster},
+	)
+}
+
 // Start brings the node up and returns when it serves, or with all undone.
 func (n *Node) Start(ctx context.Context) error {
-	var err error
-	if n.dir, err = openDataDir(n.cfg.Node.DataDir); err != nil {
-		return err
-	}
 	n.started = time.Now()
-	if err := n.proxy.Start(ctx); err != nil {
-		return errors.Join(err, n.dir.close())
-	}
-	if err := n.admin.Start(ctx); err != nil {
-		now, cancel := context.WithCancel(ctx)
-		cancel()
-		n.proxy.Stop(now)
-		return errors.Join(err, n.dir.close())
+	parts := n.parts()
+	for i, p := range parts {
+		if err := p.start(ctx); err != nil {
+			now, cancel := context.WithCancel(ctx)
+			cancel()
+			for _, before := range slices.Backward(parts[:i]) {
+				err = errors.Join(err, before.stop(now))
+			}
+			return err
+		}
 	}
 	n.mu.Lock()
 	n.ready = true
 	n.mu.Unlock()
 	n.log.Info("serving", "node", n.cfg.Node.Name, "id", n.dir.id, "proxy", n.ProxyAddrs(), "admin", n.AdminAddr())
 	return nil
+}
+
+func (n *Node) open(context.Context) (err error) {
+	n.dir, err = openDataDir(n.cfg.Node.DataDir)
+	return err
+}
+
+// supplied gives the pools the backends of the file, as operators would have
+// them.
+func (n *Node) supplied(context.Context) error {
+	listed := map[string][]backend.Config{}
+	for name, pool := range n.cfg.Pools {
+		listed[name] = pool.Backends
+	}
+	return n.supply.start(filepath.Join(n.dir.path, "operator.json"), listed)
 }
 
 // Stop drains until ctx ends: readiness fails first, new streams are refused,
@@ -140,14 +212,20 @@ func (n *Node) Stop(ctx context.Context) error {
 	}
 	n.mu.Unlock()
 	n.log.Info("draining", "streams", n.proxy.InFlight(), "deadline", n.drain)
+	n.sayDraining()
+	for _, f := range n.finders {
+		f.Stop()
+	}
 	report := n.proxy.Stop(ctx)
+	n.prober.Stop()
+	n.stopAsking()
 	n.mu.Lock()
 	n.report = report
 	n.mu.Unlock()
 	n.log.Info("drained", "finished", report.Finished, "cut", report.Cut)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	return errors.Join(n.admin.Stop(last), n.dir.close())
+	return errors.Join(n.leaveCluster(last), n.admin.Stop(last), n.dir.close())
 }
 
 // Drained counts what a Stop finished and cut.

@@ -16,11 +16,12 @@ func (n *Node) Status() api.Status {
 	if drain != nil {
 		state = backend.MemberDraining
 	}
+	members, alive := n.counted()
 	return api.Status{
 		Node: api.Node{
 			ID: n.dir.id, Name: n.cfg.Node.Name, Version: Version().Version, State: state, Started: n.started,
 		},
-		Cluster:    api.Cluster{Members: 1, Alive: 1},
+		Cluster:    api.Cluster{Members: members, Alive: alive},
 		Streams:    api.Streams{InFlight: n.proxy.InFlight(), Waiting: n.proxy.Waiting()},
 		Drain:      drain,
 		ConfigHash: n.cfg.Hash(),
@@ -48,8 +49,12 @@ func (n *Node) Backends() api.Backends {
 				Weight: terms.Weight, Cap: terms.Cap, CapSource: terms.CapSource,
 				InFlight: api.InFlight{Local: b.InFlight(), Cluster: b.InFlight() + int64(b.Elsewhere().InFlight), Waiting: b.Waiting()},
 			}
+			entry.Slow = b.Slow()
 			if s.State == backend.Ejected {
 				entry.EjectedUntil = &s.Until
+			}
+			if s.State == backend.Draining && !s.Until.IsZero() {
+				entry.Drain = &api.Drain{Deadline: s.Until, Left: max(0, time.Until(s.Until).Seconds())}
 			}
 			list = append(list, entry)
 		}
@@ -67,3 +72,6 @@ func (n *Node) Streams(limit int) api.StreamList {
 	}
 	return api.StreamList{Streams: list}
 }
+
+// Events are all changes of state of pools and backends.
+func (n *Node) Events() *backend.Events { return n.proxy.Events() }

@@ -46,22 +46,29 @@ type ClientTimeouts struct {
 // PoolConfig is a set of backends for one kind of work and how streams to them
 // are carried.
 type PoolConfig struct {
-	Policy   string                `yaml:"policy" enum:"p2c"`
-	Backends []backend.Config      `yaml:"backends" scalar:"url"`
-	Backend  BackendConfig         `yaml:"backend"`
-	Outlier  backend.OutlierConfig `yaml:"outlier"`
-	Retry    RetryConfig           `yaml:"retry"`
-	Timeouts StreamTimeouts        `yaml:"timeouts"`
-	Limits   Limits                `yaml:"limits"`
-	Headers  HeaderConfig          `yaml:"headers"`
-	Queue    QueueConfig           `yaml:"queue"`
+	Policy    string                `yaml:"policy" enum:"p2c,round_robin,weighted_round_robin,random,least_connections,peak_ewma,least_response_time,consistent_hash,ip_hash"`
+	Placement PlacementConfig       `yaml:"placement"`
+	Backends  []backend.Config      `yaml:"backends" scalar:"url"`
+	Backend   BackendConfig         `yaml:"backend"`
+	Sources   backend.SourceConfig  `yaml:"discovery"`
+	Health    backend.HealthConfig  `yaml:"health"`
+	Outlier   backend.OutlierConfig `yaml:"outlier"`
+	Retry     RetryConfig           `yaml:"retry"`
+	Timeouts  StreamTimeouts        `yaml:"timeouts"`
+	Limits    Limits                `yaml:"limits"`
+	Headers   HeaderConfig          `yaml:"headers"`
+	Queue     QueueConfig           `yaml:"queue"`
 }
 
 // BackendConfig holds what all backends of a pool share.
 type BackendConfig struct {
-	TLS        BackendTLS `yaml:"tls"`                          // to those with an https URL
-	MaxStreams int        `yaml:"max_streams"`                  // at a time, of each backend that names no cap of its own; 0: no limit
-	Host       string     `yaml:"host" enum:"preserve,backend"` // which Host header a backend sees: the client's, or its own
+	Engine     string     `yaml:"engine" enum:"auto,none,vllm,sglang,tgi,llamacpp"` // whose page tells load and cap; auto: whichever it is
+	TLS        BackendTLS `yaml:"tls"`                                              // to those with an https URL
+	MaxStreams int        `yaml:"max_streams"`                                      // at a time, of each backend that names no cap of its own; 0: no limit
+	Host       string     `yaml:"host" enum:"preserve,backend"`                     // which Host header a backend sees: the client's, or its own
+
+	SlowStart    time.Duration `yaml:"slow_start"`    // until a backend that comes, or comes back, has its whole share; 0s: at once
+	DrainTimeout time.Duration `yaml:"drain_timeout"` // how long a drain of one waits for its streams before it is given up; 0s: for ever
 }
 
 // RetryConfig says which requests are tried again, and bounds how often. What no
@@ -120,9 +127,12 @@ func DefaultClientTimeouts() ClientTimeouts {
 // DefaultPool is a pool with every default and no backend.
 func DefaultPool() PoolConfig {
 	return PoolConfig{
-		Policy:  "p2c",
-		Backend: BackendConfig{Host: "preserve"},
-		Outlier: backend.DefaultOutlier(),
+		Policy:    "p2c",
+		Placement: DefaultPlacement(),
+		Backend:   BackendConfig{Engine: "auto", Host: "preserve", DrainTimeout: 2 * time.Minute},
+		Sources:   backend.DefaultSource(),
+		Health:    backend.DefaultHealth(),
+		Outlier:   backend.DefaultOutlier(),
 		Retry: RetryConfig{
 			MaxAttempts: 3, BudgetPercent: 20, Methods: []string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"}, MaxReplayBytes: 64 << 10,
 		},
@@ -189,8 +199,11 @@ func (c RouteConfig) Validate(fault func(key, format string, args ...any)) {
 
 // Validate reports every fault by the key it concerns.
 func (c PoolConfig) Validate(fault func(key, format string, args ...any)) {
+	c.Health.Validate(func(key, format string, args ...any) { fault("health."+key, format, args...) })
 	c.Outlier.Validate(func(key, format string, args ...any) { fault("outlier."+key, format, args...) })
 	c.Backend.TLS.Validate(func(key, format string, args ...any) { fault("backend."+key, format, args...) })
+	c.Placement.Validate(func(key, format string, args ...any) { fault("placement."+key, format, args...) })
+	c.Sources.Validate(func(key, format string, args ...any) { fault("discovery."+key, format, args...) })
 	c.Retry.Validate(func(key, format string, args ...any) { fault("retry."+key, format, args...) })
 	if c.Backend.MaxStreams < 0 {
 		fault("backend.max_streams", "%d is negative; write 0 for no limit, or a count such as 16", c.Backend.MaxStreams)

@@ -23,9 +23,9 @@ func (s *Stream) later() wire.Resumer {
 // detach hands the stream to the watcher, with nothing but what its end needs.
 // Nothing of the client may be touched after it.
 func (c *client) detach() {
-	c.req.Compact()
-	c.resp.Release()
-	c.out = nil
+	if c.desk != nil {
+		c.leaveDesk()
+	}
 	c.server.tasks.Add(1) // until resumed has ended
 	c.down.Detach()
 }
@@ -44,6 +44,7 @@ func (c *client) resumed() {
 		c.detach()
 		return
 	}
+	c.returnToDesk()
 	if c.conclude(c.stream.finish(err)) {
 		c.serve()
 	} else {

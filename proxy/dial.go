@@ -33,8 +33,27 @@ type where struct {
 	lost  atomic.Bool                  // it leads nowhere now
 }
 
-// dial opens a connection to the backend.
+// dial opens a connection to the backend that carries streams.
 func (p *pool) dial(ctx context.Context, s *Server, b *backend.Backend) (*wire.Link, error) {
+	nc, err := p.connect(ctx, s, b)
+	if err != nil {
+		return nil, err
+	}
+	p.of(b).used.Add(1)
+	return wire.NewLink(nc, &s.stock, s.watcher), nil
+}
+
+// Connect opens a connection to a backend in the way in which those of streams
+// are opened, TLS and all, for those who ask it something else. It is theirs.
+func (s *Server) Connect(ctx context.Context, pool string, b *backend.Backend) (net.Conn, error) {
+	p, ok := s.pools[pool]
+	if !ok {
+		panic("BUG: there is no pool " + pool)
+	}
+	return p.connect(ctx, s, b)
+}
+
+func (p *pool) connect(ctx context.Context, s *Server, b *backend.Backend) (net.Conn, error) {
 	if p.cfg.Timeouts.Connect > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, p.cfg.Timeouts.Connect)
@@ -44,11 +63,7 @@ func (p *pool) dial(ctx context.Context, s *Server, b *backend.Backend) (*wire.L
 	if err == nil && b.Addr.TLS {
 		nc, err = p.secure(ctx, nc, b)
 	}
-	if err != nil {
-		return nil, err
-	}
-	p.of(b).used.Add(1)
-	return wire.NewLink(nc, &s.stock, s.watcher), nil
+	return nc, err
 }
 
 // reach connects to the backend, whose name is resolved anew each time; while
@@ -78,6 +93,7 @@ func (p *pool) reach(ctx context.Context, s *Server, b *backend.Backend) (net.Co
 func (p *pool) secure(ctx context.Context, nc net.Conn, b *backend.Backend) (net.Conn, error) {
 	config := p.keys.config.Load().Clone()
 	config.ServerName = cmp.Or(p.cfg.Backend.TLS.ServerName, b.Addr.Name)
+	config.ClientSessionCache = sessions{config.ClientSessionCache, b.Addr.Dial}
 	t := tls.Client(nc, config)
 	if err := t.HandshakeContext(ctx); err != nil {
 		_ = nc.Close()
@@ -90,9 +106,6 @@ func (p *pool) secure(ctx context.Context, nc net.Conn, b *backend.Backend) (net
 // for itself; this is for connections that are kept, which must not be used
 // after their address is no longer the backend's.
 func (s *Server) resolveLoop() {
-	if !s.names() {
-		return
-	}
 	tick := time.NewTicker(s.resolveEvery)
 	defer tick.Stop()
 	for {
@@ -141,14 +154,4 @@ func (p *pool) resolve(s *Server, b *backend.Backend) {
 func named(b *backend.Backend) bool {
 	_, err := netip.ParseAddr(b.Addr.Name)
 	return err != nil
-}
-
-// names tells whether any backend is known by a name.
-func (s *Server) names() bool {
-	for _, p := range s.pools {
-		if slices.ContainsFunc(p.Backends(), named) {
-			return true
-		}
-	}
-	return false
 }

@@ -21,30 +21,25 @@ type client struct {
 	conn     *wire.Conn
 	addr     string // without port
 	trusted  bool
+	secure   bool // it came by TLS, to this node or to who relays it
 	tooMany  bool // over the listener's limit: told so and closed
 	born     time.Time
 	asked    atomic.Bool // a request has come
 
-	req    wire.Request
-	resp   wire.Response
 	stream Stream
-	up     wire.Relay // the request's body
-	down   wire.Relay // the answer's
-	out    []byte     // the request as sent on, then the head of the answer
-	body   int        // where the request's body begins in out
-	id     []byte     // the request's id
-	trace  traceContext
-	parent [8]byte     // the span that the client's request belongs to; zero: none that we continue
-	hop    []byte      // the traceparent as it goes on; empty: the client's own does
+	down   wire.Relay  // the answer's body
 	events wire.Events // in the answer, where the log counts them
 	close  bool        // the connection ends after this exchange
 	ending ending      // and how
 
 	detached bool // the answer goes on without this goroutine
+
+	*desk      // while a goroutine serves
+	gist  gist // while none does
 }
 
 func newClient(s *Server, l *listener, nc net.Conn) *client {
-	c := &client{server: s, listener: l, born: time.Now()}
+	c := &client{server: s, listener: l, secure: l.keys != nil, born: time.Now(), desk: s.sit()}
 	c.stream.client = c
 	c.conn = wire.NewConn(nc, &s.stock, s.watcher, c)
 	if ap, err := netip.ParseAddrPort(nc.RemoteAddr().String()); err == nil {
@@ -62,8 +57,8 @@ func (c *client) Left() { c.stream.giveUp(backend.ClientLeft, "") }
 // hangUp ends a connection that waits for another request. One that is about
 // to bring its first gets a moment, to be told that it should go elsewhere.
 func (c *client) hangUp() {
-	if c.conn.Idle() && (c.asked.Load() || time.Since(c.born) > time.Second) {
-		c.conn.Interrupt()
+	if c.asked.Load() || time.Since(c.born) > time.Second {
+		c.conn.HangUp()
 	}
 }
 
@@ -89,8 +84,8 @@ func (c *client) end() {
 	default:
 		c.conn.Close()
 	}
-	c.req.Release()
-	c.resp.Release()
+	c.server.clear(c.desk)
+	c.desk = nil
 	c.server.leave(c)
 }
 
@@ -224,7 +219,7 @@ func (c *client) prepare(p *pool) error {
 
 func (c *client) appendHead(dst []byte, p *pool, hostname string) []byte {
 	return c.req.AppendForward(dst, wire.Forwarding{
-		Client: c.addr, TLS: c.listener.keys != nil, Trusted: c.trusted, Host: hostname, IDName: p.cfg.Headers.RequestID, RequestID: c.id,
+		Client: c.addr, TLS: c.secure, Trusted: c.trusted, Host: hostname, IDName: p.cfg.Headers.RequestID, RequestID: c.id,
 		Trace: c.hop, NewTrace: c.parent == [8]byte{},
 	})
 }
@@ -234,7 +229,9 @@ func (c *client) ready() bool {
 	if path := c.listener.cfg.ReadyPath; path == "" || string(c.req.Target) != path {
 		return false
 	}
-	c.close = c.close || c.req.Length != 0
+	if c.close = c.close || c.req.Length != 0; c.close && (c.req.Length != 0 || len(c.conn.Buffered()) > 0) {
+		c.ending = endLinger // nobody reads the body, and a close would take the answer with it
+	}
 	status, text := "200 OK", "ready\n"
 	if err := c.server.opt.Ready(); err != nil {
 		status, text = "503 Service Unavailable", err.Error()+"\n"

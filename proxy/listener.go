@@ -37,9 +37,9 @@ func newDoorMetrics() *doorMetrics {
 	}
 }
 
-// hold has a keyring looked after.
+// hold has a keyring looked after, where it has files.
 func (m *doorMetrics) hold(k *keyring) {
-	if k != nil {
+	if k != nil && k.cert+k.ca != "" {
 		m.keyrings = append(m.keyrings, k)
 	}
 }
@@ -213,6 +213,7 @@ func (c *client) relayed(by time.Time) error {
 		}
 		return err
 	}
+	c.secure = c.secure || h.TLS
 	if h.Source.IsValid() {
 		c.stream.mu.Lock() // others read the address
 		c.addr = h.Source.Addr().String()

@@ -77,6 +77,21 @@ func TestProxyProtocol(t *testing.T) {
 	}
 }
 
+// What a trusted sender says of the client's TLS is told the backend; the
+// client's own word is not.
+func TestProxyProtocolTLS(t *testing.T) {
+	r := newDoor(t, relaying("127.0.0.0/8"), echo(t))
+	for client, proto := range map[byte]string{0: "http", 1: "https"} {
+		header := v2(0x21, 0x11, 192, 0, 2, 1, 127, 0, 0, 1, 1, 2, 0, 80, 0x20, 0, 5, client, 0, 0, 0, 0)
+		for _, request := range []string{get, "GET / HTTP/1.1\r\nHost: t.test\r\nX-Forwarded-Proto: gopher\r\n\r\n"} {
+			_, body := ask(t, r.dial(t), header+request)
+			if want := "x-forwarded-proto=" + proto + "\n"; !strings.Contains(body, want) {
+				t.Errorf("the backend saw %q, want %q", body, want)
+			}
+		}
+	}
+}
+
 // glued sends something in front of the first write, together with it.
 type glued struct {
 	*net.TCPConn

@@ -27,8 +27,10 @@ type metrics struct {
 	routeMisses  *prometheus.CounterVec
 	logDrops     prometheus.Counter
 	spanDrops    prometheus.Counter
+	drains       *prometheus.CounterVec
+	drainTimes   prometheus.Histogram
 
-	inFlight, state, links, connections, waiting, replay *prometheus.Desc
+	inFlight, state, panics, links, connections, waiting, replay *prometheus.Desc
 }
 
 // backendMetrics are one backend's, looked up once.
@@ -85,6 +87,11 @@ func newMetrics(s *Server) *metrics {
 		spanDrops: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "starling", Name: "trace_spans_dropped_total", Help: "Spans that were lost before, or refused by, the collector.",
 		}),
+		drains: counter("drains_total", "Drains of backends that are over.", "result"),
+		drainTimes: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "starling", Name: "drain_seconds", Help: "How long drains of backends took.", Buckets: long,
+		}),
+		panics:      desc("panic", "1 while so few backends are usable that their health is ignored.", "pool"),
 		waiting:     desc("queue_waiting", "Streams of this node that wait for a backend with room.", "pool"),
 		replay:      desc("replay_bytes", "Bytes of requests' bodies that are kept to be sent again."),
 		inFlight:    desc("streams_in_flight", "Streams of this node at a backend now.", "pool", "backend"),
@@ -97,7 +104,7 @@ func newMetrics(s *Server) *metrics {
 func (m *metrics) register(r prometheus.Registerer) error {
 	for _, c := range []prometheus.Collector{
 		m.streams, m.durations, m.firstBytes, m.added, m.ejections, m.retries, m.exhausted, m.waits, m.sheds, m.timeouts, m.acceptErrors,
-		m.routeMisses, m.logDrops, m.spanDrops, m,
+		m.routeMisses, m.logDrops, m.spanDrops, m.drains, m.drainTimes, m,
 	} {
 		if err := r.Register(c); err != nil {
 			return err
@@ -105,6 +112,9 @@ func (m *metrics) register(r prometheus.Registerer) error {
 	}
 	for _, kind := range []string{"connect", "response_header", "stream_idle", "stream_total", "queue", "tunnel_idle", "request_body", "request_header", "write_idle"} {
 		m.timeouts.WithLabelValues(kind)
+	}
+	for _, result := range []string{"done", "timeout"} {
+		m.drains.WithLabelValues(result)
 	}
 	for _, cause := range []string{"absent", "malformed", "far", "late"} {
 		m.routeMisses.WithLabelValues(cause)
@@ -153,7 +163,7 @@ func (m *metrics) settled(s *Stream, b *backend.Backend, why backend.Reason) {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.inFlight, m.state, m.links, m.connections, m.waiting, m.replay} {
+	for _, d := range []*prometheus.Desc{m.inFlight, m.state, m.panics, m.links, m.connections, m.waiting, m.replay} {
 		ch <- d
 	}
 }
@@ -166,21 +176,35 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.replay, float64(m.server.replay.Load()))
 	for _, p := range m.server.pools {
 		gauge(m.waiting, float64(p.Waiting()), p.Name)
+		gauge(m.panics, truth(p.Panic()), p.Name)
 		for _, b := range p.Backends() {
 			gauge(m.inFlight, float64(b.InFlight()), p.Name, b.ID)
 			gauge(m.links, float64(p.of(b).idle.Len()), p.Name, b.ID, "idle")
 			gauge(m.links, float64(p.of(b).used.Load()), p.Name, b.ID, "used")
 			now := b.Standing().State
 			for _, s := range backend.States() {
-				v := 0.0
-				if s == now {
-					v = 1
-				}
-				gauge(m.state, v, p.Name, b.ID, string(s))
+				gauge(m.state, truth(s == now), p.Name, b.ID, string(s))
 			}
 		}
 	}
 	for _, l := range m.server.routers {
 		gauge(m.connections, float64(l.open.Load()), l.address())
 	}
+}
+
+func truth(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// drained counts a drain of a backend that is over.
+func (m *metrics) drained(_ *backend.Backend, took time.Duration, left int64) {
+	result := "done"
+	if left > 0 {
+		result = "timeout"
+	}
+	m.drains.WithLabelValues(result).Inc()
+	m.drainTimes.Observe(took.Seconds())
 }

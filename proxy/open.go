@@ -34,6 +34,7 @@ func (s *Stream) attempt() error {
 		return err
 	}
 	b := s.lease.Backend()
+	from, connecting := s.asking(), s.connecting
 	err = s.ask(b, false)
 	if err != nil && s.stale(err) {
 		s.renewed = true
@@ -42,12 +43,11 @@ func (s *Stream) attempt() error {
 	}
 	if err == nil {
 		s.forget()
-		s.headAt = time.Now()
-		s.pool.Succeeded(b)
+		s.headed(b, from, s.connecting-connecting)
 		return nil
 	}
 	if f := failureOf(err); f.blame {
-		s.pool.Failed(b, f.message)
+		s.pool.Failed(b, time.Now(), f.kind(), f.message)
 	}
 	return err
 }

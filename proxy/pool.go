@@ -1,7 +1,7 @@
 package proxy
 
 import (
-	"slices"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +17,8 @@ type pool struct {
 	*backend.Pool
 	cfg      PoolConfig
 	shedding *poolMetrics
-	keys     *keyring     // for backends that are spoken to by TLS; nil where none is
+	hashKey  keySource
+	keys     *keyring     // for backends that are spoken to by TLS
 	retrying atomic.Int64 // retries that count against the budget
 	between  atomic.Int64 // streams between two attempts, at no backend
 }
@@ -40,20 +41,22 @@ func (s *Server) newPool(name string, cfg PoolConfig) (*pool, error) {
 			if st.State == backend.Ejected {
 				p.of(b).metrics.ejections.Inc()
 			}
-			s.log.Info("backend changed state", "pool", name, "backend", b.ID, "state", st.State, "reason", st.Reason)
 		},
-		Left: func(b *backend.Backend) { p.of(b).idle.Close() },
-	})
+		Told:    s.told,
+		Drained: s.metrics.drained,
+		Left:    func(b *backend.Backend) { p.of(b).idle.Close() },
+	}, time.Now())
 	if err != nil {
 		return nil, err
 	}
 	p.Pool = bp
-	if slices.ContainsFunc(bp.Backends(), func(b *backend.Backend) bool { return b.Addr.TLS }) {
-		if p.keys, err = backendKeys(name, cfg.Backend.TLS); err != nil {
-			return nil, err
-		}
-		s.doors.hold(p.keys)
+	if p.hashKey, err = parseKeySource(cfg.Placement.HashKey); err != nil {
+		return nil, fmt.Errorf("hash_key of pool %q: %w", name, err)
 	}
+	if p.keys, err = backendKeys(name, cfg.Backend.TLS); err != nil {
+		return nil, err
+	}
+	s.doors.hold(p.keys)
 	p.shedding = s.metrics.pool(name)
 	return p, nil
 }

@@ -15,15 +15,15 @@ const maxWaiting = 10_000
 
 // rules are what the configuration says of all the pool's backends.
 func (c PoolConfig) rules() backend.Rules {
-	return backend.Rules{Outlier: c.Outlier, MaxStreams: c.Backend.MaxStreams, MaxWaiting: c.Queue.MaxWaiting, MaxWait: c.Queue.Timeout}
+	return backend.Rules{Placement: c.placement(), Outlier: c.Outlier, Health: c.Health, MaxStreams: c.Backend.MaxStreams, MaxWaiting: c.Queue.MaxWaiting, MaxWait: c.Queue.Timeout}
 }
 
 // place takes a backend's place for the stream, and waits for one while all are
 // taken. Those tried before come last.
 func (s *Stream) place() error {
-	err := s.claim(backend.Ask{Tried: s.tried})
+	err := s.claim(backend.Ask{Tried: s.tried, Hash: s.hash()})
 	if errors.Is(err, backend.ErrNone) && len(s.tried) > 0 {
-		err = s.claim(backend.Ask{}) // no other is left: the same may have come back
+		err = s.claim(backend.Ask{Hash: s.hash()}) // no other is left: the same may have come back
 	}
 	if err == nil {
 		return nil

@@ -238,7 +238,7 @@ func TestEndOfAWait(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer lease.Release()
+			defer lease.Release(time.Now())
 			waiter := g.get("/wait")
 			g.counts(patience, 0, 1)
 			if c.drain {

@@ -65,12 +65,15 @@ func (s *Server) closeRecords() {
 	}
 }
 
+// recording tells whether something is kept of streams that have ended.
+func (s *Server) recording() bool { return s.records.log != nil || s.records.spans != nil }
+
 // follow finds the request's place in a trace. Without tracing of ours, what
 // the client says passes as it came, and is only logged.
 func (c *client) follow() {
 	c.trace, c.parent, c.hop = traceContext{}, [8]byte{}, c.hop[:0]
 	r := &c.server.records
-	if r.log == nil && r.spans == nil {
+	if !c.server.recording() {
 		return
 	}
 	c.events = wire.Events{}
@@ -114,7 +117,7 @@ func (c *client) entry(f *failure) accessEntry {
 		started: s.started, requestID: c.id, client: c.addr, method: c.req.Method, host: c.req.Host, target: c.req.Target,
 		code: s.told, pool: s.poolName, backend: s.target, attempts: s.attempts, queued: s.queued, connected: s.connecting,
 		in: s.in.Load(), out: s.out.Load(), events: c.events.Count(), took: time.Since(s.started), reason: backend.Done,
-		secure: c.listener.keys != nil, trace: c.trace.trace, span: c.trace.span, parent: c.parent, stale: s.renewed,
+		secure: c.secure, trace: c.trace.trace, span: c.trace.span, parent: c.parent, stale: s.renewed,
 	}
 	switch {
 	case s.told != "":

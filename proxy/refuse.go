@@ -71,6 +71,8 @@ func bodyFailure(err error, p *pool) *failure {
 		return &failure{code: backend.BadRequest, reason: backend.Refused, message: "the body's chunked framing is broken", err: err}
 	case errors.Is(err, wire.ErrBodyTooLarge):
 		return tooLarge(p.cfg.Limits.MaxRequestBody)
+	case errors.Is(err, wire.ErrTooLarge):
+		return &failure{code: backend.HeaderTooLarge, reason: backend.Refused, message: "the body has too many trailers", err: err}
 	case errors.Is(err, wire.ErrIdle):
 		return &failure{code: backend.RequestTimeout, reason: backend.ClientSlow, message: "the request's body stopped coming", timeout: "request_body", err: err}
 	}
@@ -103,8 +105,7 @@ func (c *client) refuse(f *failure) (again bool) {
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
-	status := strconv.Itoa(f.code.Status()) + " " + http.StatusText(f.code.Status())
-	if c.conn.Write(c.answer(status, "application/json", extra, string(text)+"\n"), c.server.cfg.Timeouts.WriteIdle) != nil {
+	if c.conn.Write(c.answer(statusLine(f.code.Status()), "application/json", extra, string(text)+"\n"), c.server.cfg.Timeouts.WriteIdle) != nil {
 		return false
 	}
 	c.stream.told = f.code
@@ -113,6 +114,15 @@ func (c *client) refuse(f *failure) (again bool) {
 		c.ending = endLinger
 	}
 	return !c.close
+}
+
+// statusLine is a status with its phrase, which is RFC 9110's also where net/http
+// has an older one.
+func statusLine(status int) string {
+	if status == http.StatusRequestEntityTooLarge {
+		return "413 Content Too Large"
+	}
+	return strconv.Itoa(status) + " " + http.StatusText(status)
 }
 
 // answer is a whole answer of starling's own.

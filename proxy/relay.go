@@ -24,7 +24,7 @@ func (s *Stream) relay() error {
 	c.down = wire.Relay{
 		From: &l.End, To: &c.conn.End, Length: c.resp.Length, Plain: plain,
 		ReadIdle: s.pool.cfg.Timeouts.StreamIdle, WriteIdle: c.server.cfg.Timeouts.WriteIdle, Sent: &s.out, Later: s.later(),
-		Events: c.counted(),
+		Events: c.counted(), Pace: s.pace(),
 	}
 	if err = s.down(); err == wire.ErrDetached {
 		return err
@@ -113,6 +113,7 @@ func (s *Stream) upload(l *wire.Link) {
 	go func() {
 		defer close(done)
 		if s.upErr = c.up.Run(nil); s.upErr == nil {
+			s.sentAt.Store(time.Now().UnixNano())
 			c.conn.Watch(false) // nobody reads from the client any more
 			s.expectHead()
 			return

@@ -51,7 +51,7 @@ func (s *Stream) again(err error) bool {
 	}
 	s.tried = append(s.tried, s.lease.Backend())
 	s.pool.between.Add(1) // before its count is gone from the backend's
-	s.lease.Release()
+	s.lease.Release(time.Now())
 	s.pool.shedding.retries.Inc()
 	if f.repeat && s.backOff() != nil {
 		s.pool.between.Add(-1)
@@ -78,7 +78,7 @@ func (s *Stream) rewind() (ok bool) {
 	if !s.begun {
 		return true
 	}
-	if s.client.out, ok = s.kept.Take(s.client.out); ok {
+	if s.client.out, ok = s.client.kept.Take(s.client.out); ok {
 		s.begun = false
 	}
 	return ok
@@ -89,10 +89,10 @@ func (s *Stream) rewind() (ok bool) {
 func (s *Stream) keep() {
 	c := s.client
 	c.up.Kept = nil
-	s.kept.Drop() // what was not kept cannot be taken back
+	s.client.kept.Drop() // what was not kept cannot be taken back
 	if s.repeatable() {
-		s.kept.Begin(s.pool.cfg.Retry.MaxReplayBytes-int64(len(c.out)-c.body), &c.server.replay)
-		c.up.Kept = &s.kept
+		s.client.kept.Begin(s.pool.cfg.Retry.MaxReplayBytes-int64(len(c.out)-c.body), &c.server.replay)
+		c.up.Kept = &c.kept
 	}
 }
 
@@ -142,6 +142,6 @@ func (s *Stream) backOff() error {
 // forget drops what was kept of the body.
 func (s *Stream) forget() {
 	if s.begun {
-		s.kept.Drop()
+		s.client.kept.Drop()
 	}
 }

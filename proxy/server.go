@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/starling-lb/starling/proxy/backend"
 	"github.com/starling-lb/starling/proxy/wire"
 )
 
@@ -47,9 +48,11 @@ type Server struct {
 	opt     Options
 	log     *slog.Logger
 	metrics *metrics
+	events  backend.Events
 	doors   *doorMetrics
 	records records
 	stock   wire.Buffers
+	desks   sync.Pool // of *desk
 	watcher *wire.Watcher
 	pools   map[string]*pool
 	routers []*listener
@@ -134,6 +137,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.tasks.Go(s.keysLoop)
 	s.tasks.Go(s.resolveLoop)
 	s.tasks.Go(s.sweepLoop)
+	s.tasks.Go(s.sampleLoop)
 	return nil
 }
 
@@ -144,6 +148,16 @@ func (s *Server) Addrs() []string {
 		addrs = append(addrs, l.socket.Addr().String())
 	}
 	return addrs
+}
+
+// Update makes a pool's backends what list says, while streams run; see
+// backend.Pool.Update.
+func (s *Server) Update(name string, list []backend.Config) error {
+	p, ok := s.pools[name]
+	if !ok {
+		return fmt.Errorf("there is no pool %q", name)
+	}
+	return p.Update(list, p.cfg.rules(), time.Now())
 }
 
 // Report is how a Stop went.
@@ -242,6 +256,7 @@ func (s *Server) sweepLoop() {
 		case <-tick.C:
 			for _, p := range s.pools {
 				p.sweep()
+				s.giveUpDrains(p, time.Now())
 			}
 		}
 	}

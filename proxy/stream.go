@@ -36,11 +36,11 @@ type Stream struct {
 	retrying bool          // a retry is taken out of the pool's budget
 	answers  bool          // a byte of an answer came
 	begun    bool          // part of the body is gone to a backend
-	kept     wire.Replay   // that part
 	uploaded chan struct{} // closed when the goroutine that sends the body has ended; nil: none
 	upErr    error         // how it ended
 	total    *time.Timer
-	headAt   time.Time // when the answer's head came
+	headAt   time.Time    // when the answer's head came
+	sentAt   atomic.Int64 // when the goroutine that sends the body had sent it all, in ns since 1970; 0: not yet, or there is none
 
 	connecting time.Duration // spent in connects
 	queued     time.Duration // spent waiting for a place
@@ -77,6 +77,7 @@ func (s *Stream) begin() {
 	s.headAt, s.connecting, s.queued, s.bodyWait = time.Time{}, 0, 0, 0
 	s.continued, s.renewed, s.told = false, false, ""
 	s.read.Store(false)
+	s.sentAt.Store(0)
 	s.in.Store(0)
 	s.out.Store(0)
 	server := s.client.server
@@ -181,7 +182,10 @@ func (s *Stream) settle(err error) *failure {
 	if l := s.letGo(); l != nil {
 		s.pool.drop(b, l)
 	}
-	s.lease.Release()
+	if b != nil && b.Standing().State == backend.Draining {
+		b.HeldBy(s.id)
+	}
+	s.lease.Release(time.Now())
 	f := failureOf(err)
 	s.mu.Lock()
 	cut, _ := s.cutError().(*failure)
@@ -203,6 +207,7 @@ func (s *Stream) settle(err error) *failure {
 			s.client.close = true
 		}
 	}
+	s.ended(b, reason, f)
 	s.client.server.metrics.settled(s, b, reason)
 	server := s.client.server
 	server.running.Add(-1)

@@ -48,6 +48,8 @@ func (c BackendTLS) Validate(fault func(key, format string, args ...any)) {
 const (
 	keysEvery  = 3 * time.Second // between two looks at the files of certificates
 	maxKeyFile = 1 << 20         // bytes
+
+	maxSessions = 1024 // of TLS that a pool keeps to take up again, one for each backend
 )
 
 // keyring is the certificates of a listener, or of a pool's backends. Files
@@ -87,10 +89,24 @@ func backendKeys(pool string, c BackendTLS) (*keyring, error) {
 	k.build = func(own []tls.Certificate, ca *x509.CertPool) *tls.Config {
 		t := commonTLS(own)
 		t.RootCAs = ca
+		t.ClientSessionCache = tls.NewLRUClientSessionCache(maxSessions) // a new one: no session outlives a change of authorities
 		return t
 	}
 	return k, k.open()
 }
+
+// sessions are those of one backend among its pool's: another one could not take
+// them up, though it goes by the same server name.
+type sessions struct {
+	of  tls.ClientSessionCache
+	key string
+}
+
+// Get implements tls.ClientSessionCache.
+func (s sessions) Get(name string) (*tls.ClientSessionState, bool) { return s.of.Get(s.key + " " + name) }
+
+// Put implements tls.ClientSessionCache.
+func (s sessions) Put(name string, state *tls.ClientSessionState) { s.of.Put(s.key+" "+name, state) }
 
 func commonTLS(own []tls.Certificate) *tls.Config {
 	return &tls.Config{

@@ -301,6 +301,7 @@ func TestTLSClientLeaves(t *testing.T) {
 	a := newAuthority(t)
 	begun, left := make(chan struct{}, 1), make(chan struct{}, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		io.Copy(io.Discard, q.Body)
 		w.(http.Flusher).Flush()
 		begun <- struct{}{}
 		<-q.Context().Done()
@@ -308,16 +309,23 @@ func TestTLSClientLeaves(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	r := newDoor(t, secured(t, a), s.URL)
-	for _, how := range []string{"FIN", "RST"} {
+	for _, how := range []string{"FIN", "RST", "close_notify", "close_notify behind a body"} {
 		tcp := r.dial(t)
 		c := tls.Client(tcp, trusting(a))
-		io.WriteString(c, get)
+		if how == "close_notify behind a body" {
+			io.WriteString(c, "POST / HTTP/1.1\r\nHost: t.test\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 100000))
+		} else {
+			io.WriteString(c, get)
+		}
 		got(t, "the request", begun)
-		if how == "RST" {
+		switch how {
+		case "FIN":
+			c.Close()
+		case "RST":
 			tcp.SetLinger(0)
 			tcp.Close()
-		} else {
-			c.Close()
+		default:
+			c.CloseWrite() // TCP stays open
 		}
 		got(t, how+": the backend's connection closed", left)
 	}

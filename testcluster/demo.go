@@ -19,6 +19,7 @@ func DemoBackend() llm.Options { return llm.Options{Decode: 60, Prefill: 8000, K
 func DemoConfig(cfg *node.Config) {
 	pool := cfg.Pools[PoolName]
 	pool.Outlier.BaseEjection, pool.Outlier.MaxEjection = 2*time.Second, 4*time.Second
+	pool.Health.Interval, pool.Health.DownInterval = time.Second, time.Second
 	cfg.Pools[PoolName] = pool
 }
 

@@ -41,7 +41,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newCheck(), newDev(), newVersion())
+	root.AddCommand(newServe(), newCheck(), newDev(), newVersion(), newBackend(), newPolicy())
+	root.AddCommand(newLists()...)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -35,6 +35,8 @@ type fakeNode struct {
 	streams  api.StreamList
 	ready    error
 	limit    int           // the last one asked for
+	changed  string        // by an operator, the last
+	refusal  error         // of what an operator changes
 	entered  chan struct{} // if not nil, gets one for each Status and Streams
 	leave    chan struct{} // if not nil, Status waits for it
 }
@@ -63,6 +65,28 @@ func (n *fakeNode) enter() {
 
 func (n *fakeNode) Backends() api.Backends { return n.backends }
 func (n *fakeNode) Ready() error           { return n.ready }
+func (n *fakeNode) Members() api.Members   { return api.Members{Members: []api.Member{}} }
+
+// change notes what an operator changed, and refuses it if the test says so.
+func (n *fakeNode) change(format string, args ...any) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.changed = fmt.Sprintf(format, args...)
+	return n.refusal
+}
+
+func (n *fakeNode) Pools() api.Pools { return api.Pools{} }
+func (n *fakeNode) AddBackend(pool string, b api.NewBackend) error {
+	return n.change("add %s %+v", pool, b)
+}
+func (n *fakeNode) RemoveBackend(pool, id string) error      { return n.change("remove %s %s", pool, id) }
+func (n *fakeNode) ChangeBackend(id string, verb Verb) error { return n.change("%s %s", verb, id) }
+func (n *fakeNode) WeighBackend(id string, weight int) error {
+	return n.change("weigh %s %d", id, weight)
+}
+func (n *fakeNode) SetPolicy(pool, policy string) error {
+	return n.change("policy %s %s", pool, policy)
+}
 
 func (n *fakeNode) asked() int {
 	n.mu.Lock()

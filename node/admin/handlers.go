@@ -31,6 +31,8 @@ func (s *Server) readyz(c *call) error {
 
 func (s *Server) status(c *call) error { return putJSON(&c.Response, s.opt.Node.Status()) }
 
+func (s *Server) members(c *call) error { return putJSON(&c.Response, s.opt.Node.Members()) }
+
 func (s *Server) backends(c *call) error {
 	list := s.opt.Node.Backends()
 	if list.Backends == nil {

@@ -54,6 +54,7 @@ func TestAnswers(t *testing.T) {
 func TestEmptyListsAreLists(t *testing.T) {
 	s := newRig().start(t)
 	for request, want := range map[string]string{
+		"GET /v1/members":  `{"members":[]}` + "\n",
 		"GET /v1/backends": `{"backends":[]}` + "\n",
 		"GET /v1/streams":  `{"streams":[]}` + "\n",
 	} {

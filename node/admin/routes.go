@@ -16,6 +16,7 @@ type route struct {
 	do     func(*call) error
 	who    access
 	query  []string // the parameters it knows
+	body   bool     // it takes one, of JSON
 }
 
 func (s *Server) table(pprof bool) []route {
@@ -24,8 +25,17 @@ func (s *Server) table(pprof bool) []route {
 		{method: "GET", path: "/readyz", do: s.readyz, who: everyone},
 		{method: "GET", path: "/metrics", do: s.metrics(), who: scrapers},
 		{method: "GET", path: "/v1/status", do: s.status},
+		{method: "GET", path: "/v1/members", do: s.members},
 		{method: "GET", path: "/v1/backends", do: s.backends},
 		{method: "GET", path: "/v1/streams", do: s.streams, query: []string{"limit"}},
+		{method: "GET", path: "/v1/pools", do: s.pools},
+		{method: "POST", path: "/v1/pools/{pool}/backends", do: s.addBackend, body: true},
+		{method: "DELETE", path: "/v1/pools/{pool}/backends/{id}", do: s.removeBackend},
+		{method: "POST", path: "/v1/pools/{pool}/policy", do: s.setPolicy, body: true},
+		{method: "POST", path: "/v1/backends/{id}/weight", do: s.weighBackend, body: true},
+	}
+	for _, verb := range []Verb{Drain, Undrain, Eject, Admit, Reset} {
+		routes = append(routes, route{method: "POST", path: "/v1/backends/{id}/" + string(verb), do: s.changeBackend(verb)})
 	}
 	if pprof {
 		routes = append(routes, s.profiles()...)
@@ -75,7 +85,7 @@ func (s *Server) answer(c *call) error {
 	if err := c.readQuery(found); err != nil {
 		return err
 	}
-	if len(c.PostBody()) > 0 {
+	if len(c.PostBody()) > 0 && !found.body {
 		return refuse(BadRequest, "%s %s takes no body", found.method, found.path)
 	}
 	return found.do(c)

@@ -120,8 +120,10 @@ func TestReferenceExamples(t *testing.T) {
 	for heading, into := range map[string]any{
 		"## Errors":              &api.Error{},
 		"### `GET /v1/status`":   &api.Status{},
+		"### `GET /v1/members`":  &api.Members{},
 		"### `GET /v1/backends`": &api.Backends{},
 		"### `GET /v1/streams`":  &api.StreamList{},
+		"### `GET /v1/pools`":    &api.Pools{},
 	} {
 		_, after, _ := strings.Cut(text, "\n"+heading+"\n")
 		_, after, _ = strings.Cut(after, "```json\n")

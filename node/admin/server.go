@@ -37,9 +37,33 @@ const (
 type Node interface {
 	Status() api.Status
 	Backends() api.Backends
+	Members() api.Members
 	Streams(limit int) api.StreamList // the oldest ones, oldest first
 	Ready() error                     // nil: it may get traffic; else why not
+	Operator
 }
+
+// Operator is what operators may change. Its refusals are *Error.
+type Operator interface {
+	Pools() api.Pools
+	AddBackend(pool string, b api.NewBackend) error
+	RemoveBackend(pool, id string) error
+	ChangeBackend(id string, verb Verb) error
+	WeighBackend(id string, weight int) error
+	SetPolicy(pool, policy string) error
+}
+
+// Verb is what an operator may do to a backend without saying more.
+type Verb string
+
+// The verbs; the list is closed.
+const (
+	Drain   Verb = "drain"   // nothing new comes; what runs ends
+	Undrain Verb = "undrain" // takes a drain back
+	Eject   Verb = "eject"   // out, as by failures, for the pool's base ejection
+	Admit   Verb = "admit"   // takes an ejection back at once
+	Reset   Verb = "reset"   // takes every decision of operators back
+)
 
 // Options is what a Server works with.
 type Options struct {

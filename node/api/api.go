@@ -94,6 +94,40 @@ type Backend struct {
 	Sessions     int               `json:"sessions"`
 }
 
+// NewBackend is the body of POST /v1/pools/{pool}/backends.
+type NewBackend struct {
+	ID         string `json:"id"` // default: host:port of the URL
+	URL        string `json:"url"`
+	Weight     int    `json:"weight"`      // default: 1
+	MaxStreams int    `json:"max_streams"` // 0: what the pool says
+}
+
+// Pools answers GET /v1/pools.
+type Pools struct {
+	Pools []Pool `json:"pools"`
+}
+
+// Pool is one pool as this node sees it.
+type Pool struct {
+	Name       string    `json:"name"`
+	Policy     string    `json:"policy"`
+	Revision   uint64    `json:"revision"` // grows with every change of its backends or their terms
+	Usable     int       `json:"usable"`   // backends that take streams
+	InFlight   int64     `json:"in_flight"`
+	Waiting    int64     `json:"waiting"`
+	StepTimeCV float64   `json:"step_time_cv"` // coefficient of variation over the usable backends
+	InFlightCV float64   `json:"in_flight_cv"`
+	Panic      bool      `json:"panic"` // health is ignored, since too few backends look well
+	Rebalance  Rebalance `json:"rebalance"`
+}
+
+// Rebalance is what moves sessions between backends.
+type Rebalance struct {
+	Enabled      bool       `json:"enabled"`
+	LastDecision *time.Time `json:"last_decision"`
+	Reason       string     `json:"reason"`
+}
+
 // InFlight counts streams at a backend: of this node, of the cluster, and of
 // those that wait for it.
 type InFlight struct {

@@ -28,11 +28,13 @@ type OutlierConfig struct {
 	BaseEjection        time.Duration `yaml:"base_ejection"`        // the first ejection; each one more in a row doubles it
 	MaxEjection         time.Duration `yaml:"max_ejection"`         // the longest ejection
 	MaxEjectedPercent   int           `yaml:"max_ejected_percent"`  // of the pool, counted after the ejection; the last backend always stays
+	PanicPercent        int           `yaml:"panic_percent"`        // of the pool: with fewer usable, but one, health is ignored; 0: never
+	Latency             time.Duration `yaml:"latency"`              // to the head of an answer; a longer one counts as a failure; 0s: none does
 }
 
 // DefaultOutlier holds the contract's defaults.
 func DefaultOutlier() OutlierConfig {
-	return OutlierConfig{ConsecutiveFailures: 5, BaseEjection: 10 * time.Second, MaxEjection: 5 * time.Minute, MaxEjectedPercent: 50}
+	return OutlierConfig{ConsecutiveFailures: 5, BaseEjection: 10 * time.Second, MaxEjection: 5 * time.Minute, MaxEjectedPercent: 50, PanicPercent: 50}
 }
 
 // Validate reports every fault by the key it concerns.
@@ -63,6 +65,9 @@ func (c OutlierConfig) Validate(fault func(key, format string, args ...any)) {
 	}
 	if c.MaxEjectedPercent < 0 || c.MaxEjectedPercent > 100 {
 		fault("max_ejected_percent", "%d is no percentage; write 0 to 100", c.MaxEjectedPercent)
+	}
+	if c.PanicPercent < 0 || c.PanicPercent > 100 {
+		fault("panic_percent", "%d is no percentage; write 0 (never) to 100", c.PanicPercent)
 	}
 }
 

@@ -5,70 +5,170 @@ import (
 	"time"
 )
 
-// Succeeded tells the pool that a backend began an answer: its failures no
-// longer count, and an ejection that a trial was deciding over ends.
-func (p *Pool) Succeeded(b *Backend) {
+// FailureKind is how a backend failed a stream before its answer was of use.
+type FailureKind string
+
+// The kinds of failure before an answer; the list is closed.
+const (
+	FailedConnect FailureKind = "connect" // no connection could be made, or not in time
+	FailedGateway FailureKind = "gateway" // it answered 502, 503 or 504
+	FailedTimeout FailureKind = "timeout" // no head of an answer in time
+	FailedBroke   FailureKind = "broke"   // it ended or garbled the exchange before an answer
+)
+
+// ejection is a backend's being out after failures on real streams.
+type ejection struct {
+	on     bool
+	reason string
+	until  time.Time // from then on one stream decides
+	length time.Duration
+	times  int       // in a row
+	back   time.Time // when it came back the last time; zero: it did not
+}
+
+// jitterShare is how much longer an ejection is at most than the rule says, so
+// that nodes do not send their trial streams at one moment.
+const jitterShare = 0.1
+
+// again is the number in a row that an ejection would have now. Time in service
+// makes the row forget: one for each twice the length of the last ejection. So a
+// backend that fails again as soon as it is back is out longer each time.
+func (e *ejection) again(now time.Time) int {
+	times := e.times
+	if !e.back.IsZero() && e.length > 0 {
+		times -= int(now.Sub(e.back) / (2 * e.length))
+	}
+	return max(0, times) + 1
+}
+
+// Succeeded tells the pool that the head of a backend's answer came, firstByte
+// after the request was sent. Its failures no longer count, and an ejection that
+// a trial was deciding over ends.
+func (p *Pool) Succeeded(b *Backend, now time.Time, firstByte time.Duration) {
+	b.heard.Store(now.UnixNano())
+	b.headed(now, firstByte)
+	if most := p.now.Load().rules.Outlier.Latency; most > 0 && firstByte > most {
+		p.blame(b, now, b.failures.Add(1), fmt.Sprintf("%v to the head of an answer", firstByte.Round(time.Millisecond)))
+		return
+	}
 	if b.failures.Load() != 0 {
 		b.failures.Store(0)
+	}
+	if b.haunted.Load() != nil {
+		b.haunted.Store(nil)
 	}
 	if b.standing.Load().State != Ejected {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s := b.standing.Load(); s.State == Ejected && time.Now().After(s.Until) {
-		p.set(b, Standing{State: Active, Reason: "the trial stream succeeded"})
+	if out := &b.condition.out; out.on && now.After(out.until) {
+		p.readmit(b, now, "the trial stream succeeded")
 	}
 }
 
-// Failed tells the pool that a backend failed before the first byte of an
-// answer. Enough failures in a row eject it, and so does a failed trial.
-func (p *Pool) Failed(b *Backend, what string) {
-	n := b.failures.Add(1)
-	most := p.now.Load().rules.Outlier.ConsecutiveFailures
-	if most == 0 || n < int64(most) && b.standing.Load().State != Ejected {
+// Failed tells the pool that a backend failed a stream before the first byte of
+// an answer, or with an answer that says the same. Enough failures in a row
+// eject it, and so does a failed trial; for a while they count as streams.
+func (p *Pool) Failed(b *Backend, now time.Time, kind FailureKind, what string) {
+	row := b.failures.Add(1)
+	p.haunt(b, now, kind, row)
+	p.blame(b, now, row, what)
+}
+
+// Broke tells the pool that a backend broke an answer off that had begun. These
+// have a row of their own, which only a whole answer ends: a backend that begins
+// well each time and never ends would pass for good otherwise.
+func (p *Pool) Broke(b *Backend, now time.Time, what string) {
+	p.blame(b, now, b.breaks.Add(1), what)
+}
+
+// blame ejects a backend after its n-th failure in a row, if that is due.
+func (p *Pool) blame(b *Backend, now time.Time, n int64, what string) {
+	most := int64(p.now.Load().rules.Outlier.ConsecutiveFailures)
+	state := b.standing.Load().State
+	if most == 0 || state != Ejected && (state != Active || n < most) {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
-	s := b.standing.Load()
+	out := &b.condition.out
 	switch {
-	case s.State == Active && p.mayEject():
-		p.eject(b, now, 1, fmt.Sprintf("%d failures in a row, the last: %s", n, what))
-	case s.State == Ejected && now.After(s.Until):
-		p.eject(b, now, s.Times+1, "the trial stream failed: "+what)
+	case !out.on && b.standing.Load().State == Active && p.mayEject(b):
+		p.eject(b, now, out.again(now), fmt.Sprintf("%d failures in a row, the last: %s", n, what))
+	case out.on && now.After(out.until):
+		p.eject(b, now, out.times+1, "the trial stream failed: "+what)
 	}
 }
 
-// mayEject tells whether one more ejection stays within the limit, which is
-// judged by the share after it; the last backend always stays.
-func (p *Pool) mayEject() bool {
-	out := 1
+// mayEject tells whether the ejection of b, too, stays within the limit, which
+// is judged by the share after it; the last backend that takes streams always
+// stays.
+func (p *Pool) mayEject(b *Backend) bool {
+	out, others := 1, 0
 	list := p.Backends()
-	for _, b := range list {
-		if b.standing.Load().State == Ejected {
+	for _, x := range list {
+		switch {
+		case x.condition.out.on:
 			out++
+		case x != b && x.standing.Load().State == Active:
+			others++
 		}
 	}
-	return out < len(list) && out*100 <= p.now.Load().rules.Outlier.MaxEjectedPercent*len(list)
+	return others > 0 && out*100 <= p.now.Load().rules.Outlier.MaxEjectedPercent*len(list)
 }
 
+// eject puts a backend out for the times-th time in a row. mu is held.
 func (p *Pool) eject(b *Backend, now time.Time, times int, reason string) {
 	rules := p.now.Load().rules.Outlier
 	length := rules.BaseEjection
 	for i := 1; i < times && length < rules.MaxEjection; i++ {
 		length *= 2
 	}
-	p.set(b, Standing{State: Ejected, Reason: reason, Until: now.Add(min(length, rules.MaxEjection)), Times: times})
+	length = min(length, rules.MaxEjection)
+	length += time.Duration(jitterShare * p.float() * float64(length))
+	b.condition.out = ejection{on: true, reason: reason, until: now.Add(length), length: length, times: times}
+	p.settle(b, now, "")
 }
 
-// set changes the state; mu is held.
-func (p *Pool) set(b *Backend, s Standing) {
-	s.Since = time.Now()
-	b.standing.Store(&s)
-	if p.hooks.Changed != nil {
-		p.hooks.Changed(b, s)
+// readmit ends an ejection. mu is held.
+func (p *Pool) readmit(b *Backend, now time.Time, reason string) {
+	out := &b.condition.out
+	out.on, out.back = false, now
+	b.failures.Store(0)
+	b.breaks.Store(0)
+	b.haunted.Store(nil)
+	p.settle(b, now, reason)
+}
+
+// Eject puts a backend out for a time by an operator's word, whatever the limits
+// say. At its end one stream decides.
+func (p *Pool) Eject(b *Backend, now time.Time, length time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := &b.condition.out
+	*out = ejection{on: true, reason: "by an operator", until: now.Add(length), length: length, times: max(1, out.times)}
+	p.settle(b, now, "")
+}
+
+// Admit ends an ejection by an operator's word, and forgets those before it.
+func (p *Pool) Admit(b *Backend, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b.condition.out.on {
+		p.readmit(b, now, "admitted by an operator")
 	}
-	p.queue.review()
+	b.condition.out = ejection{}
+}
+
+// nextTrial is when the first of the ejections that are not over ends; zero
+// where there is none.
+func (p *Pool) nextTrial(now time.Time) (at time.Time) {
+	for _, b := range p.Backends() {
+		s := b.standing.Load()
+		if s.State == Ejected && !now.After(s.Until) && (at.IsZero() || s.Until.Before(at)) {
+			at = s.Until
+		}
+	}
+	return at
 }

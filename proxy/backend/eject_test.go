@@ -15,8 +15,15 @@ func ejecting(failures, percent int) OutlierConfig {
 
 func fail(p *Pool, i, times int) {
 	for range times {
-		p.Failed(p.Backends()[i], "connection refused")
+		p.Failed(p.Backends()[i], time.Now(), FailedBroke, "connection refused")
 	}
+}
+
+// lasts tells whether an ejection takes as long as it should, and no more than a
+// tenth longer.
+func lasts(s Standing, want time.Duration) bool {
+	length := s.Until.Sub(s.Since)
+	return length >= want && length <= want+want/10
 }
 
 func out(p *Pool) (n int) {
@@ -33,16 +40,17 @@ func TestFailuresInARowEject(t *testing.T) {
 		var told []change
 		p := pool(t, 3, ejecting(3, 50), func(c change) { told = append(told, c) })
 		fail(p, 1, 2)
-		p.Succeeded(p.Backends()[1]) // breaks the row
+		p.Succeeded(p.Backends()[1], time.Now(), 0) // breaks the row
 		fail(p, 1, 2)
 		fail(p, 0, 2) // another's do not count
 		if len(told) > 0 {
 			t.Fatalf("two failures in a row: %+v", told)
 		}
 		fail(p, 1, 1)
-		want := Standing{State: Ejected, Reason: "3 failures in a row, the last: connection refused", Since: time.Now(), Until: time.Now().Add(10 * time.Second), Times: 1}
-		if len(told) != 1 || told[0] != (change{"b1", want}) || p.Backends()[1].Standing() != want {
-			t.Fatalf("told %+v, want %+v", told, want)
+		s := p.Backends()[1].Standing()
+		want := Standing{State: Ejected, Reason: "3 failures in a row, the last: connection refused", Since: time.Now(), Until: s.Until, Times: 1}
+		if len(told) != 1 || told[0] != (change{"b1", want}) || s != want || !lasts(s, 10*time.Second) {
+			t.Fatalf("told %+v, stands %+v, want %+v", told, s, want)
 		}
 		if p.Usable() != 2 {
 			t.Errorf("%d are usable", p.Usable())
@@ -87,7 +95,7 @@ func TestEjectedOnceThereIsRoom(t *testing.T) {
 		fail(p, 0, 3)
 		fail(p, 1, 7)
 		<-time.After(11 * time.Second)
-		p.Succeeded(p.Backends()[0])
+		p.Succeeded(p.Backends()[0], time.Now(), 0)
 		fail(p, 1, 1)
 		if a, b := p.Backends()[0].Standing().State, p.Backends()[1].Standing().State; a != Active || b != Ejected {
 			t.Errorf("b0 is %s, b1 is %s", a, b)
@@ -103,7 +111,7 @@ func trial(t *testing.T, p *Pool, i int) Lease {
 		if l.Backend() == p.Backends()[i] {
 			return l
 		}
-		l.Release()
+		l.Release(time.Now())
 	}
 	t.Fatalf("no trial stream for backend %d", i)
 	panic("unreachable")
@@ -116,7 +124,7 @@ func TestEjectionsDouble(t *testing.T) {
 		fail(p, 0, 3)
 		for times, want := range []time.Duration{10, 20, 40, 60, 60, 60} {
 			s := b.Standing()
-			if s.Times != times+1 || s.Until.Sub(s.Since) != want*time.Second {
+			if s.Times != times+1 || !lasts(s, want*time.Second) {
 				t.Fatalf("ejection %d: %+v lasts %v, want %vs", times+1, s, s.Until.Sub(s.Since), int(want))
 			}
 			<-time.After(time.Until(s.Until))
@@ -125,16 +133,16 @@ func TestEjectionsDouble(t *testing.T) {
 			}
 			<-time.After(time.Nanosecond)
 			l := trial(t, p, 0)
-			p.Failed(b, "reset")
-			l.Release()
+			p.Failed(b, time.Now(), FailedBroke, "reset")
+			l.Release(time.Now())
 			if s := b.Standing(); !strings.Contains(s.Reason, "trial") || !strings.Contains(s.Reason, "reset") {
 				t.Errorf("reason %q", s.Reason)
 			}
 		}
 		<-time.After(2 * time.Minute)
 		l := trial(t, p, 0)
-		p.Succeeded(b)
-		l.Release()
+		p.Succeeded(b, time.Now(), 0)
+		l.Release(time.Now())
 		if s := b.Standing(); s.State != Active || s.Times != 0 || !s.Until.IsZero() || s.Reason == "" || s.Since != time.Now() {
 			t.Errorf("after a good trial: %+v", s)
 		}
@@ -143,8 +151,8 @@ func TestEjectionsDouble(t *testing.T) {
 			t.Error("failures before the ejection still count")
 		}
 		fail(p, 0, 1)
-		if s := b.Standing(); s.Times != 1 || s.Until.Sub(s.Since) != 10*time.Second {
-			t.Errorf("a later ejection begins at %+v", s)
+		if s := b.Standing(); s.Times != 8 || !lasts(s, time.Minute) {
+			t.Errorf("one that fails as soon as it is back: %+v", s)
 		}
 	})
 }
@@ -163,13 +171,13 @@ func TestOneTrial(t *testing.T) {
 		if p.Backends()[0].InFlight() != 1 {
 			t.Error("the trial stream is not counted")
 		}
-		l.Release()
+		l.Release(time.Now())
 		l = trial(t, p, 0)
 		if s := p.Backends()[0].Standing(); s.State != Ejected {
 			t.Errorf("a trial without result made it %s", s.State)
 		}
-		p.Succeeded(p.Backends()[0])
-		l.Release()
+		p.Succeeded(p.Backends()[0], time.Now(), 0)
+		l.Release(time.Now())
 		if got := shares(t, p, 500); got[0] == 0 || got[1] == 0 {
 			t.Errorf("after a good trial, shares are %v", got)
 		}
@@ -179,8 +187,8 @@ func TestOneTrial(t *testing.T) {
 // The last resort: where only an ejected backend is left, its trial is taken,
 // and only one.
 func TestTrialOfTheOnlyOneLeft(t *testing.T) {
-	p := pool(t, 2, DefaultOutlier(), nil)
-	p.Backends()[0].standing.Store(&Standing{State: Ejected, Until: time.Now().Add(-time.Second), Times: 1})
+	p := pool(t, 2, ejecting(1, 50), nil)
+	p.Failed(p.Backends()[0], time.Now().Add(-time.Minute), FailedBroke, "reset")
 	l := pick(t, p, p.Backends()[1])
 	if l.Backend() != p.Backends()[0] {
 		t.Fatal("the tried one was taken")
@@ -188,14 +196,14 @@ func TestTrialOfTheOnlyOneLeft(t *testing.T) {
 	if _, err := p.Pick(time.Now(), Ask{Tried: p.Backends()[1:]}); err != ErrNone {
 		t.Errorf("beside the trial: %v", err)
 	}
-	l.Release()
+	l.Release(time.Now())
 }
 
 func TestSuccessDuringAnEjection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pool(t, 2, ejecting(3, 50), nil)
 		fail(p, 0, 3)
-		p.Succeeded(p.Backends()[0]) // a stream from before
+		p.Succeeded(p.Backends()[0], time.Now(), 0) // a stream from before
 		if p.Backends()[0].Standing().State != Ejected {
 			t.Error("an older stream's success ended the ejection")
 		}
@@ -209,7 +217,7 @@ func TestOneTrialAmongMany(t *testing.T) {
 	for range 300 {
 		p := pool(t, 2, o, nil)
 		b := p.Backends()[0]
-		b.standing.Store(&Standing{State: Ejected, Until: time.Now().Add(-time.Second), Times: 1})
+		p.Failed(b, time.Now().Add(-2*time.Hour), FailedBroke, "reset") // that ejection is over
 		var all sync.WaitGroup
 		var mu sync.Mutex
 		trials := 0
@@ -224,12 +232,12 @@ func TestOneTrialAmongMany(t *testing.T) {
 						return
 					}
 					if l.Backend() == b {
-						p.Failed(b, "reset")
+						p.Failed(b, time.Now(), FailedBroke, "reset")
 						mu.Lock()
 						trials++
 						mu.Unlock()
 					}
-					l.Release()
+					l.Release(time.Now())
 				}
 			})
 		}
@@ -267,5 +275,115 @@ func TestFailuresAtOnce(t *testing.T) {
 		if times != 1 {
 			t.Errorf("%s was ejected %d times", id, times)
 		}
+	}
+}
+
+// Answers that break off have a row of their own: their heads, which came well,
+// do not end it.
+func TestBrokenAnswersEject(t *testing.T) {
+	p := pool(t, 3, ejecting(3, 50), nil)
+	b, now := p.Backends()[0], time.Now()
+	for range 2 {
+		p.Succeeded(b, now, 0)
+		p.Broke(b, now, "reset")
+	}
+	p.Finished(b, time.Second)
+	for range 2 {
+		p.Succeeded(b, now, 0)
+		p.Broke(b, now, "reset")
+	}
+	if b.Standing().State != Active {
+		t.Fatalf("a whole answer between: %+v", b.Standing())
+	}
+	p.Broke(b, now, "reset")
+	if s := b.Standing(); s.State != Ejected || !strings.Contains(s.Reason, "reset") || b.Phantoms(now) != 0 {
+		t.Errorf("three in a row: %+v, %v phantoms", s, b.Phantoms(now))
+	}
+}
+
+// Late heads are failures only where somebody asked for it.
+func TestLatencyEjectsOnRequest(t *testing.T) {
+	for _, limit := range []time.Duration{0, time.Second} {
+		o := ejecting(3, 50)
+		o.Latency = limit
+		p := pool(t, 3, o, nil)
+		b, now := p.Backends()[0], time.Now()
+		late := func(n int) {
+			for range n {
+				p.Succeeded(b, now, 1500*time.Millisecond)
+			}
+		}
+		late(2)
+		p.Succeeded(b, now, 900*time.Millisecond)
+		late(2)
+		if b.Standing().State != Active {
+			t.Errorf("limit %v, two late heads: %+v", limit, b.Standing())
+		}
+		late(1)
+		if out := b.Standing().State == Ejected; out != (limit > 0) || b.Phantoms(now) != 0 {
+			t.Errorf("limit %v, three: %+v", limit, b.Standing())
+		}
+	}
+}
+
+// A backend that works for a while and fails again is out longer each time, and
+// a long time in service is forgiven step by step.
+func TestFlapping(t *testing.T) {
+	p := pool(t, 3, ejecting(3, 50), nil)
+	b, now := p.Backends()[0], time.Now()
+	round := func(up time.Duration) Standing {
+		now = now.Add(up)
+		for range 3 {
+			p.Failed(b, now, FailedBroke, "reset")
+		}
+		s := b.Standing()
+		if s.State != Ejected {
+			t.Fatalf("after %v in service: %+v", up, s)
+		}
+		now = s.Until.Add(time.Nanosecond)
+		p.Succeeded(b, now, 0)
+		return s
+	}
+	for i, c := range []struct {
+		up   time.Duration
+		want time.Duration
+	}{
+		{0, 10 * time.Second}, {5 * time.Second, 20 * time.Second}, {15 * time.Second, 40 * time.Second},
+		{30 * time.Second, time.Minute}, {time.Minute, time.Minute}, // five in a row
+		{5 * time.Minute, time.Minute}, // two forgotten, and one more: four
+		{7 * time.Minute, 20 * time.Second}, {time.Hour, 10 * time.Second},
+	} {
+		if s := round(c.up); !lasts(s, c.want) {
+			t.Errorf("round %d, after %v in service: out for %v, want %v (%d in a row)", i, c.up, s.Until.Sub(s.Since), c.want, s.Times)
+		}
+	}
+}
+
+// The last backend that takes streams stays, whoever put the others out.
+func TestTheLastStays(t *testing.T) {
+	p, _ := watched(t, 3, ejecting(3, 100))
+	looks(p, 0, LookFail, LookFail, LookFail)
+	p.Drain(p.Backends()[1], time.Now(), time.Time{})
+	fail(p, 2, 20)
+	if s := p.Backends()[2].Standing(); s.State != Active {
+		t.Errorf("%+v", s)
+	}
+}
+
+// An operator's word counts whatever the limits say.
+func TestOperatorsEjection(t *testing.T) {
+	p := pool(t, 2, ejecting(3, 0), nil)
+	b, now := p.Backends()[0], time.Now()
+	p.Eject(b, now, time.Hour)
+	if s := b.Standing(); s.State != Ejected || s.Until.Sub(now) != time.Hour || !strings.Contains(s.Reason, "operator") {
+		t.Fatalf("%+v", s)
+	}
+	p.Admit(b, now)
+	if s := b.Standing(); s.State != Active || !strings.Contains(s.Reason, "operator") {
+		t.Errorf("%+v", s)
+	}
+	p.Admit(b, now)
+	if got := shares(t, p, 500); got[0] == 0 {
+		t.Errorf("shares %v", got)
 	}
 }

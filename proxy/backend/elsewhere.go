@@ -15,10 +15,13 @@ type Elsewhere struct {
 // backend without an entry is unknown to them. Streams that wait may get places
 // that became free elsewhere.
 func (p *Pool) Hear(said map[string]Elsewhere) {
+	all := 0
 	for _, b := range p.Backends() {
 		e := said[b.ID]
 		b.elsewhere.Store(&e)
+		all += e.InFlight
 	}
+	p.elsewhere.Store(float64(all))
 	p.queue.review()
 }
 

@@ -1,8 +1,8 @@
 package backend
 
 import (
+	"cmp"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,40 +22,101 @@ var (
 type Pool struct {
 	Name string
 
-	hooks Hooks
-	now   atomic.Pointer[set]
-	queue queue
-	mu    sync.Mutex // held while backends join, leave or change state; never by a pick. Taken before the queue's
+	Random func() uint64 // chance; nil: the runtime's. Set before the first pick
+
+	hooks     Hooks
+	now       atomic.Pointer[set]
+	queue     queue
+	turn      atomic.Uint64 // of the policies that go by turns
+	flights   atomic.Uint64 // streams at the backends in the low countBits bits; in the others, how many there ever were
+	elsewhere bits          // streams of other nodes at the backends
+	fewer     atomic.Int64  // than mostDraws are drawn
+	made      time.Time     // the moment 0 of the signals
+	mood
+
+	mu       sync.Mutex // held while backends join, leave or change state, and by Sample; never by a pick. Taken before the queue's
+	chosen   *Placement // the operator's policies, which beat the rules'; nil: none
+	sampled  time.Time
+	started  uint64  // streams that there ever were, at the last sample
+	arrivals float64 // streams a second, at this node
+	usual    usual
+	scratch  []float64
 }
 
-// set is a pool's backends and rules at one moment. It never changes.
+// oneStart is one stream more that there ever was, in Pool.flights.
+const oneStart = 1 << countBits
+
+// set is a pool's backends and rules at one moment, and what is made of them for
+// the picks. It never changes.
 type set struct {
-	rules Rules
-	list  []*Backend // in the order of the configuration
+	rules     Rules
+	list      []*Backend // in the order of the configuration
+	placement Placement  // the rules', or the operator's
+	policy    policy
+	second    policy  // nil: none
+	weight    float64 // of a mean backend
+	knee      float64
+	hashes    string // the policy that goes by a key; empty: none
 }
+
+// adopt publishes a list and rules, with the policies made for them. mu is
+// held, or nobody else has the pool yet.
+func (p *Pool) adopt(list []*Backend, rules Rules) {
+	s := &set{rules: rules, list: list, placement: rules.Placement, weight: 1}
+	if p.chosen != nil {
+		s.placement.Policy, s.placement.Second, s.placement.Share = p.chosen.Policy, p.chosen.Second, p.chosen.Share
+	}
+	s.placement.Policy = cmp.Or(s.placement.Policy, rules.Placement.Policy, StepTime)
+	s.knee = float64(cmp.Or(rules.Placement.Knee, usualKnee))
+	sum := 0
+	for _, b := range list {
+		sum += b.terms.Load().Weight
+	}
+	if sum > 0 {
+		s.weight = float64(sum) / float64(len(list))
+	}
+	for _, name := range []string{s.placement.Second, s.placement.Policy} {
+		if name == ConsistentHash || name == IPHash {
+			s.hashes = name
+		}
+	}
+	s.policy = newPolicy(s.placement.Policy, s)
+	if s.placement.Second != "" && s.placement.Share > 0 {
+		s.second = newPolicy(s.placement.Second, s)
+	}
+	p.now.Store(s)
+}
+
+// usualKnee is the knee where nobody says: a factor of four either way costs
+// less than 2 % of the slowest streams' time.
+const usualKnee = 32
 
 // Hooks tell others of changes, one at a time. They must not block, and not
 // call back into the Pool.
 type Hooks struct {
-	Joined  func(*Backend) any       // before the first pick; the answer becomes Backend.Beside. nil: nobody asks
-	Changed func(*Backend, Standing) // after each change of state. nil: nobody asks
-	Left    func(*Backend)           // once it is removed and its last stream has ended. nil: nobody asks
+	Joined  func(*Backend) any                               // before the first pick; the answer becomes Backend.Beside. nil: nobody asks
+	Changed func(*Backend, Standing)                         // after each change of state. nil: nobody asks
+	Told    func(Event)                                      // likewise, and when a panic begins or ends. nil: nobody asks
+	Drained func(b *Backend, took time.Duration, left int64) // a drain is over, with so many streams left. nil: nobody asks
+	Left    func(*Backend)                                   // once it is removed and its last stream has ended. nil: nobody asks
 }
 
 // Rules hold for all backends of a pool.
 type Rules struct {
 	Outlier    OutlierConfig
+	Health     HealthConfig
+	Placement  Placement
 	MaxStreams int           // of a backend that names no cap of its own; 0: none
 	MaxWaiting int           // streams that wait for a place; 0: none may
 	MaxWait    time.Duration // for a place; 0: no limit
 }
 
 // NewPool makes a pool of valid configurations.
-func NewPool(name string, configs []Config, rules Rules, hooks Hooks) (*Pool, error) {
-	p := &Pool{Name: name, hooks: hooks}
+func NewPool(name string, configs []Config, rules Rules, hooks Hooks, now time.Time) (*Pool, error) {
+	p := &Pool{Name: name, hooks: hooks, made: now, sampled: now}
 	p.queue.pool = p
-	p.now.Store(&set{})
-	return p, p.Update(configs, rules, time.Now())
+	p.adopt(nil, rules)
+	return p, p.Update(configs, rules, now)
 }
 
 // Backends are the pool's backends now, in the order of the configuration. The
@@ -66,12 +127,12 @@ func (p *Pool) Backends() []*Backend { return p.now.Load().list }
 type Ask struct {
 	Tried []*Backend // pass these over
 	Only  *Backend   // take this one; nil: any
+	Hash  uint64     // of the key that policies which hash go by; 0: it has none
 }
 
-// Pick chooses a backend by power of two choices: of two that are drawn, the
-// one with fewer streams for its weight (Mitzenmacher 2001). The stream is
-// counted at once, and never over a backend's cap. It fails with ErrNone or
-// ErrFull, and takes no lock.
+// Pick chooses a backend by the pool's policy. The stream is counted at once,
+// and never over a cap that was configured. It fails with ErrNone or ErrFull,
+// and takes no lock.
 func (p *Pool) Pick(now time.Time, ask Ask) (Lease, error) {
 	if p.queue.open.Load() > 0 && p.mayServe(now, ask) {
 		return Lease{}, ErrFull // a place that became free is somebody else's
@@ -81,12 +142,20 @@ func (p *Pool) Pick(now time.Time, ask Ask) (Lease, error) {
 
 // pick is Pick without respect for those who wait.
 func (p *Pool) pick(now time.Time, ask Ask) (Lease, error) {
+	s := p.now.Load()
+	c := choice{pool: p, set: s, list: s.list, ask: ask, now: now}
+	second := s.second != nil && p.float() < s.placement.Share
 	for {
-		b, trial := p.choose(now, ask)
+		b := c.take(second)
 		if b == nil {
 			break
 		}
-		if l, ok := b.claim(trial); ok {
+		ok, trial := b.usable(now)
+		if !ok {
+			continue // it was, a moment ago
+		}
+		if l, ok := b.claim(now, trial); ok {
+			l.second = second
 			return l, nil
 		}
 	}
@@ -96,69 +165,33 @@ func (p *Pool) pick(now time.Time, ask Ask) (Lease, error) {
 	return Lease{}, ErrNone
 }
 
-// choose takes the better of two draws; nil where none has room.
-func (p *Pool) choose(now time.Time, ask Ask) (b *Backend, trial bool) {
-	first, trial := p.draw(now, ask, nil)
-	if first == nil || trial || len(p.among(ask)) == 1 {
-		return first, trial
+// take is the backend that the stream should go to; nil where none fits.
+func (c *choice) take(second bool) *Backend {
+	switch {
+	case c.ask.Only != nil:
+		if c.fits(c.ask.Only) {
+			return c.ask.Only
+		}
+		return nil
+	case len(c.list) == 0:
+		return nil
+	case second:
+		return c.set.second.choose(*c)
 	}
-	second, trial := p.draw(now, ask, first)
-	if second != nil && (trial || second.load() < first.load()) {
-		return second, trial
-	}
-	return first, false
+	return c.set.policy.choose(*c)
 }
 
 // mayServe tells whether the pool has a backend for the stream, be it full.
 func (p *Pool) mayServe(now time.Time, ask Ask) bool {
-	for _, b := range p.among(ask) {
+	if ask.Only != nil {
+		return !slices.Contains(ask.Tried, ask.Only) && ask.Only.open(now)
+	}
+	for _, b := range p.Backends() {
 		if !slices.Contains(ask.Tried, b) && b.open(now) {
 			return true
 		}
 	}
 	return false
-}
-
-// among are the backends that the stream may go to, those it tried included.
-func (p *Pool) among(ask Ask) []*Backend {
-	if ask.Only == nil {
-		return p.Backends()
-	}
-	return ask.Only.alone
-}
-
-// load is what the next stream would make of the backend: streams per weight.
-func (b *Backend) load() float64 {
-	return float64(b.inFlight.Load()+1) / float64(b.terms.Load().Weight)
-}
-
-// redraws is how often draw takes one at random before it goes over all.
-const redraws = 8
-
-// draw takes a backend that may be used, has room and is not drawn yet. In
-// place of one that may not be used it draws again: going on to the next would
-// give whoever stands behind an ejected backend the streams of both.
-func (p *Pool) draw(now time.Time, ask Ask, drawn *Backend) (b *Backend, trial bool) {
-	list := p.among(ask)
-	n := len(list)
-	if n == 0 {
-		return nil, false
-	}
-	start := rand.IntN(n)
-	for i := range redraws + n {
-		at := (start + i) % n
-		if i < redraws {
-			at = rand.IntN(n)
-		}
-		b := list[at]
-		if b == drawn || slices.Contains(ask.Tried, b) || b.full() {
-			continue
-		}
-		if ok, trial := b.usable(now); ok {
-			return b, trial
-		}
-	}
-	return nil, false
 }
 
 // Usable counts the backends that take streams.

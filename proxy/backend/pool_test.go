@@ -32,7 +32,7 @@ func pool(t testing.TB, n int, o OutlierConfig, told func(change)) *Pool {
 		if told != nil {
 			told(change{b.ID, s})
 		}
-	}})
+	}}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func shares(t testing.TB, p *Pool, n int) []int {
 	for range n {
 		l := pick(t, p)
 		got[p.slot(l.Backend())]++
-		l.Release()
+		l.Release(time.Now())
 	}
 	return got
 }
@@ -76,7 +76,7 @@ func within(t *testing.T, got []int, slot, want int) {
 const draws = 20_000
 
 func TestNewPool(t *testing.T) {
-	p, err := NewPool("llm", []Config{{ID: "a", URL: "http://h", Weight: 3}, {URL: "http://[::1]:9001", Weight: 1}}, Rules{Outlier: DefaultOutlier()}, Hooks{})
+	p, err := NewPool("llm", []Config{{ID: "a", URL: "http://h", Weight: 3}, {URL: "http://[::1]:9001", Weight: 1}}, Rules{Outlier: DefaultOutlier()}, Hooks{}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestNewPool(t *testing.T) {
 			t.Errorf("backend %d begins as %+v with %d streams", i, s, b.InFlight())
 		}
 	}
-	_, err = NewPool("llm", []Config{{ID: "a", URL: "ftp://h"}}, Rules{Outlier: DefaultOutlier()}, Hooks{})
+	_, err = NewPool("llm", []Config{{ID: "a", URL: "ftp://h"}}, Rules{Outlier: DefaultOutlier()}, Hooks{}, time.Now())
 	if err == nil || !strings.Contains(err.Error(), `backend "a" of pool "llm"`) {
 		t.Errorf("a bad url gave %v", err)
 	}
@@ -145,7 +145,7 @@ func TestPickFavoursNoNeighbour(t *testing.T) {
 		for range draws {
 			l := pick(t, p, tried...)
 			got[p.slot(l.Backend())]++
-			l.Release()
+			l.Release(time.Now())
 		}
 		fair(t, got, out)
 	}
@@ -163,23 +163,17 @@ func fair(t *testing.T, got, out []int) {
 	}
 }
 
-// Two distinct backends are drawn: of two, the one with fewer streams is
-// always taken; of three, the fullest never.
-func TestPickTakesTheEmptier(t *testing.T) {
-	p := pool(t, 2, DefaultOutlier(), nil)
-	p.Backends()[1].inFlight.Store(1)
-	if got := shares(t, p, 500); got[1] != 0 {
-		t.Errorf("the fuller of two got %d of 500", got[1])
+// Of few backends all are looked at: the emptiest is always taken.
+func TestPickTakesTheEmptiest(t *testing.T) {
+	for _, n := range []int{2, 3, 4} {
+		p := pool(t, n, DefaultOutlier(), nil)
+		for i, b := range p.Backends()[:n-1] {
+			b.flights.word.Store(uint64(n - i))
+		}
+		if got := shares(t, p, 500); got[n-1] != 500 {
+			t.Errorf("the emptiest of %d got %v of 500", n, got)
+		}
 	}
-	p = pool(t, 3, DefaultOutlier(), nil)
-	p.Backends()[0].inFlight.Store(2)
-	p.Backends()[1].inFlight.Store(1)
-	got := shares(t, p, draws)
-	if got[0] != 0 {
-		t.Errorf("the fullest of three got %d", got[0])
-	}
-	within(t, got, 1, draws/3) // drawn with the fullest
-	within(t, got, 2, draws*2/3)
 }
 
 // Streams that stay are spread: with one choice 100 backends and 10,000
@@ -213,7 +207,7 @@ func TestPickPassesOverTried(t *testing.T) {
 	for range 3 {
 		l := pick(t, p, tried...)
 		tried = append(tried, l.Backend())
-		l.Release()
+		l.Release(time.Now())
 	}
 	if tried[0] == tried[1] || tried[0] == tried[2] || tried[1] == tried[2] {
 		t.Errorf("tried %s, %s, %s", tried[0].ID, tried[1].ID, tried[2].ID)
@@ -222,7 +216,7 @@ func TestPickPassesOverTried(t *testing.T) {
 
 func TestLease(t *testing.T) {
 	var zero Lease
-	zero.Release()
+	zero.Release(time.Now())
 	if zero.Backend() != nil {
 		t.Error("the zero Lease claims something")
 	}
@@ -232,12 +226,12 @@ func TestLease(t *testing.T) {
 	if b.InFlight() != 2 || first.Backend() != b {
 		t.Errorf("%d streams after two picks", b.InFlight())
 	}
-	first.Release()
-	first.Release()
+	first.Release(time.Now())
+	first.Release(time.Now())
 	if b.InFlight() != 1 || first.Backend() != nil {
 		t.Errorf("%d streams after one was released twice", b.InFlight())
 	}
-	second.Release()
+	second.Release(time.Now())
 	if b.InFlight() != 0 {
 		t.Errorf("%d streams at the end", b.InFlight())
 	}
@@ -260,7 +254,7 @@ func TestCountsAreExact(t *testing.T) {
 					if b := l.Backend(); b != nil {
 						mine[p.slot(b)]--
 					}
-					l.Release()
+					l.Release(time.Now())
 					continue
 				}
 				l := pick(t, p)
@@ -287,7 +281,7 @@ func TestPickAllocatesNothing(t *testing.T) {
 	now, tried := time.Now(), p.Backends()[:1]
 	if n := testing.AllocsPerRun(1000, func() {
 		l, _ := p.Pick(now, Ask{Tried: tried})
-		l.Release()
+		l.Release(time.Now())
 	}); n != 0 {
 		t.Errorf("a pick makes %v allocations", n)
 	}
@@ -302,7 +296,7 @@ func BenchmarkPick(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
 					l, _ := p.Pick(now, Ask{})
-					l.Release()
+					l.Release(time.Now())
 				}
 			})
 		})

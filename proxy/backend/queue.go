@@ -30,6 +30,7 @@ type queue struct {
 
 	mu      sync.Mutex // guards the rest; no other lock is taken under it
 	waiters []*waiter
+	again   *time.Timer // looks at the queue when an ejection ends; nil where none does, or nobody waits
 }
 
 // waiter is one stream in the queue.
@@ -97,16 +98,16 @@ func (q *queue) leave(w *waiter, why error) {
 
 // pass makes a stream's place at b that of the first who may have it; false
 // where nobody may.
-func (q *queue) pass(b *Backend) bool {
+func (q *queue) pass(b *Backend, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, w := range q.waiters {
 		if w.ask.Only != nil && w.ask.Only != b || slices.Contains(w.ask.Tried, b) {
 			continue
 		}
-		ok, trial := b.usable(time.Now())
+		ok, trial := b.usable(now)
 		if ok {
-			q.end(w, Lease{backend: b, trial: trial}, nil)
+			q.end(w, b.hand(now, trial), nil)
 		}
 		return ok
 	}
@@ -134,10 +135,22 @@ func (q *queue) match() {
 		case err != ErrFull:
 			q.end(w, l, err)
 		case w.ask.Only == nil && len(w.ask.Tried) == 0:
-			return // there is no place for anybody
+			i = len(q.waiters) // there is no place for anybody
 		default:
 			i++
 		}
+	}
+	q.wakeAt(q.pool.nextTrial(now), now)
+}
+
+// wakeAt has the queue looked at again at a moment; zero: never. mu is held.
+func (q *queue) wakeAt(at, now time.Time) {
+	if q.again != nil {
+		q.again.Stop()
+		q.again = nil
+	}
+	if !at.IsZero() && len(q.waiters) > 0 {
+		q.again = time.AfterFunc(at.Sub(now)+1, q.review) // an ejection is over after its last instant
 	}
 }
 
@@ -147,6 +160,9 @@ func (q *queue) end(w *waiter, l Lease, err error) {
 	i := slices.Index(q.waiters, w)
 	q.waiters = slices.Delete(q.waiters, i, i+1)
 	q.count(w, -1)
+	if len(q.waiters) == 0 {
+		q.wakeAt(time.Time{}, time.Time{})
+	}
 	w.lease, w.err = l, err
 	close(w.ready)
 }

@@ -18,9 +18,9 @@ func capped(t testing.TB, n, room, waiting int) *Pool {
 	t.Helper()
 	p := pool(t, n, ejecting(3, 100), nil)
 	for _, b := range p.Backends() {
-		b.terms.Store(&Terms{Weight: 1, Cap: room})
+		b.terms.Store(&Terms{Weight: 1, Cap: room, CapSource: CapConfig})
 	}
-	p.now.Store(&set{list: p.Backends(), rules: Rules{Outlier: ejecting(3, 100), MaxWaiting: waiting, MaxWait: time.Second}})
+	p.adopt(p.Backends(), Rules{Outlier: ejecting(3, 100), MaxWaiting: waiting, MaxWait: time.Second})
 	return p
 }
 
@@ -94,7 +94,7 @@ func TestCaps(t *testing.T) {
 		caps   [2]int
 		source CapSource // of the second
 	}{{0, [2]int{3, 0}, CapNone}, {7, [2]int{3, 7}, CapConfig}} {
-		p, err := NewPool("llm", configs, Rules{MaxStreams: c.pool}, Hooks{})
+		p, err := NewPool("llm", configs, Rules{MaxStreams: c.pool}, Hooks{}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func TestNeverOverTheCap(t *testing.T) {
 				}
 				runtime.Gosched()
 				counted[p.slot(b)].Add(-1)
-				l.Release()
+				l.Release(time.Now())
 			}
 		})
 	}
@@ -189,7 +189,7 @@ func TestFirstInFirstServed(t *testing.T) {
 		if _, err := p.Wait(t.Context(), Ask{}); err != ErrSaturated {
 			t.Errorf("a fourth: %v", err)
 		}
-		leases[0].Release()
+		leases[0].Release(time.Now())
 		if got := served(a, b, c); !slices.Equal(got, []string{"a"}) {
 			t.Fatalf("one place was given back, and %q have one", got)
 		}
@@ -200,16 +200,16 @@ func TestFirstInFirstServed(t *testing.T) {
 		b.leave() // its place in the queue is d's, but not before c
 		synctest.Wait()
 		expect(t, "b", b.err, context.Canceled)
-		leases[1].Release()
+		leases[1].Release(time.Now())
 		if got := served(a, b, c, d); !slices.Equal(got, []string{"a", "c"}) {
 			t.Fatalf("%q have a place", got)
 		}
-		a.lease.Release()
-		c.lease.Release()
+		a.lease.Release(time.Now())
+		c.lease.Release(time.Now())
 		if got := served(d); !slices.Equal(got, []string{"d"}) {
 			t.Fatalf("%q has a place", got)
 		}
-		d.lease.Release()
+		d.lease.Release(time.Now())
 		expect(t, "at the backend", p.Backends()[0].InFlight(), int64(0))
 		expect(t, "waiting", p.Waiting(), int64(0))
 	})
@@ -227,11 +227,11 @@ func TestWaitIsBounded(t *testing.T) {
 		w := wait(p, "patient", Ask{})
 		<-time.After(time.Hour)
 		expect(t, "done", w.done, false)
-		held.Release()
+		held.Release(time.Now())
 		if got := served(w); len(got) != 1 {
 			t.Error("the patient one was not served")
 		}
-		w.lease.Release()
+		w.lease.Release(time.Now())
 	})
 }
 
@@ -250,15 +250,15 @@ func TestWaitForOneDelaysNobody(t *testing.T) {
 		last := wait(p, "last", Ask{Only: b1})
 		expect(t, "bound to b0", b0.Waiting(), int64(1))
 		expect(t, "bound to b1", b1.Waiting(), int64(1))
-		leases[1].Release()
+		leases[1].Release(time.Now())
 		if got := served(bound, any, last); !slices.Equal(got, []string{"any"}) {
 			t.Fatalf("b1 is free, and %q have a place", got)
 		}
-		any.lease.Release()
+		any.lease.Release(time.Now())
 		if got := served(bound, any, last); !slices.Equal(got, []string{"any", "last"}) {
 			t.Fatalf("b1 is free again, and %q have a place", got)
 		}
-		last.lease.Release() // now only the bound one waits
+		last.lease.Release(time.Now()) // now only the bound one waits
 		l, err := p.Pick(time.Now(), Ask{})
 		if err != nil || l.Backend() != b1 {
 			t.Fatalf("a newcomer does not wait behind it: %v", err)
@@ -266,12 +266,12 @@ func TestWaitForOneDelaysNobody(t *testing.T) {
 		if _, err := p.Pick(time.Now(), Ask{Only: b0}); err != ErrFull {
 			t.Errorf("a newcomer for b0: %v", err)
 		}
-		leases[0].Release()
+		leases[0].Release(time.Now())
 		if got := served(bound); len(got) != 1 || bound.lease.Backend() != b0 {
 			t.Errorf("the bound one has %v", bound.lease.Backend())
 		}
-		bound.lease.Release()
-		l.Release()
+		bound.lease.Release(time.Now())
+		l.Release(time.Now())
 		expect(t, "b0", b0.InFlight()+b0.Waiting(), int64(0))
 		expect(t, "b1", b1.InFlight()+b1.Waiting(), int64(0))
 	})
@@ -284,12 +284,12 @@ func TestWaitPassesOverTried(t *testing.T) {
 		p := capped(t, 2, 1, 8)
 		leases := fill(t, p)
 		again := wait(p, "again", Ask{Tried: []*Backend{leases[0].Backend()}})
-		leases[0].Release()
+		leases[0].Release(time.Now())
 		first := wait(p, "first", Ask{})
 		if got := served(again, first); !slices.Equal(got, []string{"first"}) {
 			t.Fatalf("%q have a place", got)
 		}
-		leases[1].Release()
+		leases[1].Release(time.Now())
 		if got := served(again); len(got) != 1 {
 			t.Error("the other backend is free, and goes to nobody")
 		}
@@ -305,7 +305,7 @@ func TestWaitSeesStates(t *testing.T) {
 		set := func(b *Backend, s State) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.set(b, Standing{State: s})
+			p.publishState(b, time.Now(), Standing{State: s})
 		}
 		set(b1, Unhealthy)
 		fill(t, p)
@@ -333,19 +333,54 @@ func TestNoPlaceOfAnEjectedBackend(t *testing.T) {
 		w := wait(p, "w", Ask{})
 		b := leases[0].Backend()
 		fail(p, p.slot(b), 3)
-		leases[0].Release()
+		leases[0].Release(time.Now())
 		synctest.Wait()
 		expect(t, "served", w.done, false)
 		expect(t, "streams at the ejected one", b.InFlight(), int64(0))
-		leases[1].Release()
+		leases[1].Release(time.Now())
 		if got := served(w); len(got) != 1 {
 			t.Error("the other one's place went to nobody")
 		}
 	})
 }
 
-// An ejection's end is nobody's event: the next who comes finds the trial for
-// the one who is first.
+// An ejection's end wakes the first who waits, though nothing else happens;
+// whether it began before the wait or within it.
+func TestEjectionsEndServesTheFirst(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			p := capped(t, 2, 1, 8)
+			p.waitAtMost(0)
+			if first {
+				fail(p, 0, 3)
+			}
+			leases := fill(t, p)
+			a, b := wait(p, "a", Ask{}), wait(p, "b", Ask{})
+			if !first {
+				i := p.slot(leases[0].Backend())
+				fail(p, i, 3)
+				leases[0].Release(time.Now())
+			}
+			<-time.After(time.Until(p.nextTrial(time.Now())) - 1)
+			expect(t, "waiting before the end", p.Waiting(), int64(2))
+			<-time.After(2)
+			if got := served(a, b); !slices.Equal(got, []string{"a"}) {
+				t.Fatalf("ejected before the wait %v: %q have a place", first, got)
+			}
+			p.Failed(a.lease.Backend(), time.Now(), FailedBroke, "reset") // ejected again
+			a.lease.Release(time.Now())
+			<-time.After(time.Until(p.nextTrial(time.Now())) + 2)
+			expect(t, "served at the second end", len(served(b)), 1)
+			b.lease.Release(time.Now())
+			if p.queue.again != nil {
+				t.Error("a timer is left though nobody waits")
+			}
+		})
+	}
+}
+
+// A stream that comes at an ejection's end does not take the trial of the one
+// who is first.
 func TestTrialGoesToTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := capped(t, 2, 1, 8)
@@ -358,8 +393,8 @@ func TestTrialGoesToTheFirst(t *testing.T) {
 		if got := served(a, b); !slices.Equal(got, []string{"a"}) || a.lease.Backend() != p.Backends()[0] {
 			t.Fatalf("%q have a place", got)
 		}
-		p.Failed(p.Backends()[0], "reset")
-		a.lease.Release()
+		p.Failed(p.Backends()[0], time.Now(), FailedBroke, "reset")
+		a.lease.Release(time.Now())
 		synctest.Wait()
 		expect(t, "b has the place of a failed trial", b.done, false)
 		b.leave()
@@ -401,7 +436,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 				if b := l.Backend(); b != nil && b.InFlight() > int64(b.Terms().Cap) {
 					t.Errorf("%s is over its cap", b.ID)
 				}
-				l.Release()
+				l.Release(time.Now())
 			}
 		})
 	}
@@ -431,7 +466,7 @@ func BenchmarkHandOver(b *testing.B) {
 				b.Error(err)
 				return
 			}
-			l.Release()
+			l.Release(time.Now())
 		}
 	})
 }

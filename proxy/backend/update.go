@@ -15,7 +15,7 @@ func (p *Pool) Update(configs []Config, rules Rules, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.now.Load().list
-	next := &set{rules: rules}
+	var list []*Backend
 	var terms []Terms
 	for _, c := range configs {
 		addr, err := ParseURL(c.URL)
@@ -26,21 +26,25 @@ func (p *Pool) Update(configs []Config, rules Rules, now time.Time) error {
 		if b == nil {
 			b = p.join(cmp.Or(c.ID, addr.Dial), c.URL, addr, now)
 		}
-		next.list = append(next.list, b)
+		list = append(list, b)
 		terms = append(terms, agreed(c, rules))
 	}
-	for i, b := range next.list {
-		b.terms.Store(&terms[i])
+	for i, b := range list {
+		b.agree(terms[i])
 		if p.hooks.Joined != nil && !slices.Contains(before, b) {
 			b.Beside = p.hooks.Joined(b)
 		}
 	}
-	p.now.Store(next)
+	p.adopt(list, rules)
 	for _, b := range before {
-		if !slices.Contains(next.list, b) {
+		if !slices.Contains(list, b) {
 			p.remove(b, now)
 		}
 	}
+	for _, b := range list {
+		p.judge(b, now) // by rules that may be new
+	}
+	p.weigh(now)
 	p.queue.review()
 	return nil
 }
@@ -52,6 +56,15 @@ func agreed(c Config, rules Rules) Terms {
 		t.CapSource = CapConfig
 	}
 	return t
+}
+
+// agree takes new terms over. A cap that was read or learned stays where none is
+// configured. mu is held.
+func (b *Backend) agree(t Terms) {
+	if was := b.terms.Load(); was != nil && t.CapSource == CapNone && was.CapSource != CapConfig {
+		t.Cap, t.CapSource = was.Cap, was.CapSource
+	}
+	b.terms.Store(&t)
 }
 
 // known is the pool's backend of that id and URL; nil where there is none.
@@ -66,7 +79,6 @@ func (p *Pool) known(id, url string) *Backend {
 
 func (p *Pool) join(id, url string, addr Address, now time.Time) *Backend {
 	b := &Backend{ID: id, URL: url, Addr: addr, pool: p}
-	b.alone = []*Backend{b}
 	b.elsewhere.Store(&Elsewhere{})
 	b.standing.Store(&Standing{State: Active, Reason: "configured", Since: now})
 	return b
@@ -74,8 +86,9 @@ func (p *Pool) join(id, url string, addr Address, now time.Time) *Backend {
 
 // remove takes a backend that is in no set any more out for good; mu is held.
 func (p *Pool) remove(b *Backend, now time.Time) {
-	p.set(b, Standing{State: Removed, Reason: "no longer configured", Since: now})
-	if b.inFlight.Load() == 0 {
+	b.condition.removed = true
+	p.settle(b, now, "no longer configured")
+	if b.flights.count() == 0 {
 		p.gone(b)
 	}
 }

@@ -26,7 +26,7 @@ type Leaver interface{ Left() }
 type Conn struct {
 	End
 	leaver Leaver
-	ahead  chan struct{} // closed when the portable watch has ended; nil: none runs
+	ahead  ahead
 
 	request  *Request
 	limits   HeadLimits
@@ -37,7 +37,7 @@ type Conn struct {
 	handOver bool      // a request waits to be handled outside
 	over     bool
 
-	idle atomic.Bool
+	turn atomic.Int32
 	gone atomic.Bool
 	dead atomic.Bool
 }
@@ -47,14 +47,40 @@ type Conn struct {
 func NewConn(nc net.Conn, stock *Buffers, watcher *Watcher, l Leaver) *Conn {
 	c := &Conn{End: newEnd(nc, stock), leaver: l}
 	c.enroll(watcher, c)
+	if c.ticket != 0 && !c.byEdges {
+		c.ahead.under = socketOf(nc)
+	}
 	return c
 }
 
 // RemoteAddr is the client's address.
 func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
 
+// Whose turn it is at a connection: its owner's, who handles what came, or
+// nobody's, and then it may be ended.
+const (
+	busy   int32 = iota
+	idle         // waits for the first byte of a request
+	hungUp       // was ended in that wait: what comes is not looked at
+)
+
 // Idle tells whether the connection waits for the first byte of a request.
-func (c *Conn) Idle() bool { return c.idle.Load() }
+func (c *Conn) Idle() bool { return c.turn.Load() == idle }
+
+// HangUp interrupts a connection that waits for the first byte of a request, and
+// no other: one that has just come is handled.
+func (c *Conn) HangUp() {
+	if c.turn.CompareAndSwap(idle, hungUp) {
+		c.Interrupt()
+	}
+}
+
+// claim has the owner handle what came; false where the connection was ended
+// first.
+func (c *Conn) claim() bool { return c.turn.CompareAndSwap(idle, busy) || c.turn.Load() == busy }
+
+// rest is the end of what claim began.
+func (c *Conn) rest() { c.turn.CompareAndSwap(busy, idle) }
 
 // Gone tells whether the client closed its sending side while it was watched.
 func (c *Conn) Gone() bool { return c.gone.Load() }
@@ -80,11 +106,11 @@ type Handler interface {
 func (c *Conn) Serve(q *Request, limits HeadLimits, h Handler) {
 	c.request, c.limits, c.handler, c.over = q, limits, h, false
 	q.stock = c.stock
-	c.idle.Store(true)
+	c.rest()
 	for !c.over {
 		c.within = false
 		if len(c.Buffered()) == 0 || !c.take() {
-			c.within = c.edge != nil
+			c.within = c.byEdges
 			c.fail(c.await(c, c.waits()))
 		}
 		if c.handOver && !c.over {
@@ -92,6 +118,7 @@ func (c *Conn) Serve(q *Request, limits HeadLimits, h Handler) {
 			c.over = !h.Handle(nil)
 		}
 	}
+	c.request = nil // whose it is may live longer, without it
 }
 
 // fail tells the handler what came instead of a request.
@@ -130,14 +157,20 @@ func (c *Conn) waits() bound {
 // the reading: no other may follow, or one whose body is still to be read has
 // to be handled elsewhere than here, where nothing can be read.
 func (c *Conn) take() bool {
+	if !c.claim() {
+		c.request.Clear()
+		c.over = !c.handle(ErrInterrupted)
+		return true
+	}
 	for {
 		n, err := c.nextHead()
 		if n == 0 && err == nil {
-			c.idle.Store(len(c.Buffered()) == 0)
+			if len(c.Buffered()) == 0 {
+				c.rest()
+			}
 			c.bound = c.waits()
 			return false
 		}
-		c.idle.Store(false)
 		c.headBy = time.Time{} // the next head has its own time
 		if err == nil {
 			err = c.request.parse(c.Buffered()[:n])
@@ -157,7 +190,6 @@ func (c *Conn) take() bool {
 			c.over = true
 			return true
 		}
-		c.idle.Store(len(c.Buffered()) == 0)
 	}
 }
 
@@ -165,8 +197,8 @@ func (c *Conn) take() bool {
 // where a wait's callback holds it.
 func (c *Conn) handle(err error) (again bool) {
 	if c.within {
-		c.edge.fd = c.edge.held
-		defer func() { c.edge.fd = -1 }()
+		c.fd = c.own
+		defer func() { c.fd = -1 }()
 	}
 	return c.handler.Handle(err)
 }
@@ -178,14 +210,17 @@ func (c *Conn) readsOn() bool {
 }
 
 // nextHead is the length of the head that is buffered, 0 while it is not
-// complete. Empty lines before it are skipped (RFC 9112 section 2.2), a few of
+// complete. Empty lines before it are skipped (RFC 9112 section 2.2), two of
 // them.
 func (c *Conn) nextHead() (int, error) {
 	for b := c.Buffered(); len(b) > 0 && (b[0] == '\r' || b[0] == '\n'); b = c.Buffered() {
-		if c.skipped++; c.skipped > 4 {
+		if string(b) == "\r" {
+			return 0, nil
+		}
+		if c.skipped++; c.skipped > 2 || b[0] != '\r' || b[1] != '\n' {
 			return 0, ErrMalformed
 		}
-		c.Discard(1)
+		c.Discard(2)
 	}
 	if len(c.Buffered()) == 0 {
 		c.Rest()
@@ -243,67 +278,6 @@ type single struct{ err error }
 func (s *single) Handle(err error) bool {
 	s.err = err
 	return false
-}
-
-// Watch begins to look out for the client's leaving, until Unwatch. unread
-// says that the request's body is still being read, by another goroutine: it
-// will see the end itself where the connection cannot be watched otherwise.
-//
-// A FIN counts as leaving, although a client may have closed its sending side
-// only: the two look the same, and a backend must not work for nobody.
-func (c *Conn) Watch(unread bool) {
-	if c.ticket != 0 {
-		if c.gone.Load() {
-			c.leaver.Left()
-		}
-	} else if !unread && c.ahead == nil {
-		c.readAhead()
-	}
-}
-
-// Unwatch ends what Watch began.
-func (c *Conn) Unwatch() {
-	if c.ahead != nil {
-		c.readBy = longAgo()
-		_ = c.nc.SetReadDeadline(c.readBy)
-		<-c.ahead
-		c.ahead = nil
-	}
-}
-
-func (c *Conn) left() {
-	c.gone.Store(true)
-	if c.edge != nil {
-		c.wake()
-	}
-	c.leaver.Left()
-}
-
-// readAhead watches a connection without a descriptor: it reads what may be
-// the next request until the buffer is full, which ends the watch.
-func (c *Conn) readAhead() {
-	if c.buf == nil {
-		c.buf = c.stock.take(smallBuffer)
-	}
-	c.w = copy(c.buf, c.Buffered())
-	c.r = 0
-	c.readBy = time.Time{}
-	_ = c.nc.SetReadDeadline(c.readBy)
-	done := make(chan struct{})
-	c.ahead = done
-	go func() {
-		defer close(done)
-		for c.w < len(c.buf) {
-			n, err := c.nc.Read(c.buf[c.w:])
-			c.w += n
-			if err != nil {
-				if timeout, ok := err.(net.Error); !ok || !timeout.Timeout() {
-					c.left()
-				}
-				return
-			}
-		}
-	}()
 }
 
 // Close closes the connection.

@@ -151,7 +151,7 @@ func TestServeBodiesWithin(t *testing.T) {
 			if err := await(t, done, "the request"); err != nil || len(l.within) != 1 {
 				t.Fatalf("%s: %d handled, %v", c.name, len(l.within), err)
 			}
-			if l.within[0] && !(c.within && conn.edge != nil) {
+			if l.within[0] && !(c.within && conn.byEdges) {
 				t.Errorf("%s: handled within the wait", c.name)
 			}
 			body, err := read(&conn.End, size, bound{idle: 10 * time.Second})
@@ -172,7 +172,12 @@ func TestServeFailures(t *testing.T) {
 		{"closed after empty lines", "\r\n", 100, io.EOF},
 		{"closed in a head", "GET / HTTP/1.1\r\nHo", 100, io.ErrUnexpectedEOF},
 		{"empty lines", "\r\n\r\n\r\n", 100, ErrMalformed},
+		{"bare CRs before a request", "\r\r" + head("GET / HTTP/1.1", "Host: h"), 100, ErrMalformed},
+		{"a bare LF before a request", "\n" + head("GET / HTTP/1.1", "Host: h"), 100, ErrMalformed},
+		{"two empty lines", "\r\n\r\n" + head("GET / HTTP/1.1", "Host: h"), 100, nil},
 		{"malformed", head("GET / HTTP/1.1"), 100, ErrMalformed},
+		{"as many lines as may be", head("GET / HTTP/1.1", "Host: h"+strings.Repeat("\r\nx:", maxFields-1)), 1 << 20, nil},
+		{"too many lines", head("GET / HTTP/1.1", "Host: h"+strings.Repeat("\r\nx:", maxFields)), 1 << 20, ErrTooLarge},
 		{"LF alone, without waiting for more", "GET / HTTP/1.1\n\n", 100, ErrMalformed},
 		{"too large", head("GET / HTTP/1.1", "Host: h"), 26, ErrTooLarge},
 		{"too large before its end", strings.Repeat("x", 27), 27, ErrTooLarge},

@@ -14,13 +14,17 @@ import (
 // what comes. A stream that is busy again, and whatever may block or end one,
 // it leaves to a goroutine: that costs less per event, and delays nobody else.
 
-// patience is for how long a stream is silent before it gives its goroutine
-// back; one that moves twice within it gets one again.
-const patience = time.Second
+// A stream that is silent for patience gives its goroutine back; one that moves
+// twice within it gets one again. Where nothing has come behind the answer's
+// head yet, firstPatience is enough: a first token may be a long time coming.
+const (
+	patience      = time.Second
+	firstPatience = 250 * time.Millisecond
+)
 
 // detachable tells whether the relay can go on by events.
 func (r *Relay) detachable() bool {
-	return r.Later != nil && r.From.edge != nil && r.To.edge != nil && r.From.hup.Load() == hupNone &&
+	return r.Later != nil && r.From.byEdges && r.To.byEdges && r.From.hup.Load() == hupNone &&
 		(r.ReadIdle == 0 || r.ReadIdle > patience)
 }
 
@@ -30,9 +34,10 @@ func (r *Relay) detachable() bool {
 func (r *Relay) Detach() {
 	from, w := r.From, r.From.watcher
 	from.Rest()
-	r.fromFD, r.To.edge.fd = from.edge.own, r.To.edge.own
+	from.edge, r.To.edge = nil, nil // made anew when they are waited for again
+	r.To.fd = r.To.own
 	r.To.noWait = true
-	r.moved = time.Now().Add(-patience)
+	r.moved = time.Now().Add(-firstPatience)
 	if w.detached.Add(1) == 1 {
 		_ = w.file.SetReadDeadline(r.moved.Add(patience + time.Second))
 	}
@@ -43,7 +48,7 @@ func (r *Relay) Detach() {
 		events |= unix.EPOLLOUT
 	}
 	w.slots.all[uint32(from.ticket)].relay = r
-	w.subscribe(r.fromFD, from.ticket, events)
+	w.subscribe(int(from.own), from.ticket, events)
 }
 
 // drive passes on what has come; only the Watcher's goroutine calls it.
@@ -57,7 +62,7 @@ func (r *Relay) drive(now time.Time) {
 			return
 		}
 		from.makeRoom()
-		n, errno := recv(uintptr(r.fromFD), from.buf[from.w:])
+		n, errno := recv(uintptr(from.own), from.buf[from.w:])
 		switch {
 		case errno == syscall.EAGAIN:
 			from.Rest()
@@ -88,10 +93,10 @@ func (r *Relay) drive(now time.Time) {
 func (r *Relay) resume(err error) {
 	w := r.From.watcher
 	r.broke = err
-	r.To.noWait, r.To.edge.fd = false, -1
+	r.To.noWait, r.To.fd = false, -1
 	w.detached.Add(-1)
 	w.slots.hand(r.From.ticket, nil)
-	w.subscribe(r.fromFD, r.From.ticket, 0)
+	w.subscribe(int(r.From.own), r.From.ticket, 0)
 	r.Later.Resume()
 }
 
@@ -104,6 +109,6 @@ func (w *Watcher) kick(e *End) {
 		return
 	}
 	if r := w.slots.all[uint32(e.ticket)].relay; r != nil {
-		w.subscribe(r.fromFD, e.ticket, unix.EPOLLIN|unix.EPOLLOUT)
+		w.subscribe(int(r.From.own), e.ticket, unix.EPOLLIN|unix.EPOLLOUT)
 	}
 }

@@ -4,7 +4,10 @@ package wire
 
 import "time"
 
-const patience = time.Second
+const (
+	patience      = time.Second
+	firstPatience = patience
+)
 
 func (r *Relay) detachable() bool { return false }
 

@@ -23,36 +23,45 @@ import (
 type edge struct {
 	raw     syscall.RawConn
 	ready   func(fd uintptr) bool // made once
-	own     int                   // the descriptor, for the owner alone, who also closes it
-	fd      int                   // while the callback of a client connection runs: for its writes; else -1
 	t       taker
 	err     error
-	held    int           // the descriptor that the callback was called with
 	pending []byte        // sent before the first wait
 	idle    time.Duration // how long that may take without a byte
 	asked   error         // how it ended
 }
 
-func newEdge(e *End) *edge {
-	t, ok := e.nc.(*net.TCPConn)
-	if !ok {
-		return nil // TLS too: what is read is not what comes
+// edgeFD is the descriptor of a connection that can be waited for by edges,
+// which stays valid until it is closed; else -1.
+func edgeFD(nc net.Conn) int32 {
+	if t, ok := nc.(*net.TCPConn); ok { // not TLS: what is read is not what comes
+		if raw, err := t.SyscallConn(); err == nil {
+			return int32(fdOf(raw))
+		}
 	}
-	raw, err := t.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	return &edge{raw: raw, ready: e.onEdge, own: fdOf(raw), fd: -1}
+	return -1
 }
 
 // fdOf is the descriptor, which stays valid while nobody closes it.
-func fdOf(raw syscall.RawConn) (n int) {
+func fdOf(raw syscall.RawConn) int {
+	n := -1
 	_ = raw.Control(func(fd uintptr) { n = int(fd) })
 	return n
 }
 
+// waiting is the End's edge.
+func (e *End) waiting() *edge {
+	if e.edge == nil {
+		raw, err := e.nc.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			panic("BUG: " + err.Error()) // of a nil connection only
+		}
+		e.edge = &edge{raw: raw, ready: e.onEdge}
+	}
+	return e.edge
+}
+
 func (e *End) awaitEdge(t taker) error {
-	w := e.edge
+	w := e.waiting()
 	w.t, w.err, w.asked = t, nil, nil
 	for {
 		if !e.arm(e.bound) {
@@ -71,7 +80,6 @@ func (e *End) awaitEdge(t taker) error {
 // onEdge is called when there may be something to read; true ends the await.
 func (e *End) onEdge(fd uintptr) bool {
 	w := e.edge
-	w.held = int(fd)
 	if len(w.pending) > 0 {
 		p := w.pending
 		w.pending = nil
@@ -122,7 +130,7 @@ func (e *End) grab(n int64) {
 	e.Reserve(int(n))
 	for int64(e.w-e.r) < n {
 		e.makeRoom()
-		got, errno := recv(uintptr(e.edge.held), e.buf[e.w:])
+		got, errno := recv(uintptr(e.own), e.buf[e.w:])
 		if errno != 0 || got == 0 {
 			return // the next read meets it again
 		}
@@ -145,9 +153,9 @@ func recv(fd uintptr, p []byte) (int, syscall.Errno) {
 }
 
 // silent tells whether there is nothing to read, not even the peer's close.
-func (w *edge) silent() bool {
+func silent(fd int) bool {
 	var b [1]byte
-	_, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, uintptr(w.own), uintptr(unsafe.Pointer(&b[0])), 1, syscall.MSG_DONTWAIT|syscall.MSG_PEEK, 0, 0)
+	_, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), 1, syscall.MSG_DONTWAIT|syscall.MSG_PEEK, 0, 0)
 	return errno == syscall.EAGAIN || errno == syscall.EINTR
 }
 

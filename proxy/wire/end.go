@@ -26,20 +26,23 @@ type End struct {
 	r, w    int    // buf[r:w] is read and not yet used
 	full    bool   // the last read filled the buffer: more was there
 	room    int    // how large a buffer the next read should find
-	edge    *edge  // waits without a failing read before; nil: the plain loop
+	byEdges bool   // waits without a failing read before; else the plain loop
+	edge    *edge  // what such a wait needs; made when it begins, and dropped by a stream that detaches
+	own     int32  // the descriptor, for the owner alone, who also closes it; -1: not known
+	fd      int32  // where Write sends to at once: own while a wait's callback holds it; else -1
 	noWait  bool   // Write keeps what the kernel does not take
 	unsent  []byte
 	watcher *Watcher
 	ticket  ticket // with the watcher; 0: none
 	bound   bound  // of the wait that is under way; its taker may change it
-	readBy  time.Time
-	writeBy time.Time
+	readBy  int64  // the deadlines that stand, in ns since 1970; 0: none
+	writeBy int64
 	cut     atomic.Bool
 	stop    atomic.Bool
 	hup     atomic.Int32
 }
 
-func newEnd(nc net.Conn, stock *Buffers) End { return End{nc: nc, stock: stock} }
+func newEnd(nc net.Conn, stock *Buffers) End { return End{nc: nc, stock: stock, own: -1, fd: -1} }
 
 // Buffered is what was read and not yet used. It is valid until the next Fill,
 // Discard or Reserve.
@@ -99,7 +102,7 @@ type taker interface {
 // network's error.
 func (e *End) await(t taker, b bound) error {
 	e.bound = b
-	if e.edge != nil {
+	if e.byEdges {
 		return e.awaitEdge(t)
 	}
 	for {
@@ -154,8 +157,7 @@ func (e *End) arm(b bound) bool {
 	if by.IsZero() {
 		by = deadline(b.idle)
 	}
-	if renew(e.readBy, by, b.idle/8) {
-		e.readBy = by
+	if renew(&e.readBy, by, b.idle/8) {
 		_ = e.nc.SetReadDeadline(by) // fails only on a closed connection, as the read will
 	}
 	return !e.cut.Load() && !e.stop.Load()
@@ -167,7 +169,7 @@ func (e *End) woken(err error) bool {
 	if !errors.Is(err, os.ErrDeadlineExceeded) || e.cut.Load() || e.stop.Load() || !e.hup.CompareAndSwap(hupSeen, hupTaken) {
 		return false
 	}
-	e.readBy = longAgo()
+	e.readBy = past
 	return true
 }
 
@@ -185,7 +187,10 @@ const (
 	hupTaken
 )
 
-func longAgo() time.Time { return time.Unix(1, 0) }
+// past is a deadline that is over.
+const past = int64(time.Second)
+
+func longAgo() time.Time { return time.Unix(0, past) }
 
 // Full tells whether Fill has no room left.
 func (e *End) Full() bool { return e.buf != nil && e.w-e.r == len(e.buf) }
@@ -194,8 +199,8 @@ func (e *End) Full() bool { return e.buf != nil && e.w-e.r == len(e.buf) }
 // at hand, and the rest as it takes it. It gives up with ErrIdle when the peer takes no byte
 // for idle (0: no limit).
 func (e *End) Write(p []byte, idle time.Duration) error {
-	if e.edge != nil && e.edge.fd >= 0 && len(p) > 0 && !e.cut.Load() {
-		p = p[sendNow(e.edge.fd, p):]
+	if e.fd >= 0 && len(p) > 0 && !e.cut.Load() {
+		p = p[sendNow(int(e.fd), p):]
 	}
 	if e.noWait {
 		e.unsent = append(e.unsent, p...)
@@ -203,8 +208,7 @@ func (e *End) Write(p []byte, idle time.Duration) error {
 	}
 	for len(p) > 0 {
 		by := deadline(idle)
-		if renew(e.writeBy, by, idle/8) {
-			e.writeBy = by
+		if renew(&e.writeBy, by, idle/8) {
 			_ = e.nc.SetWriteDeadline(by)
 		}
 		if e.cut.Load() {
@@ -250,7 +254,7 @@ func (e *End) StopReading() {
 // ResumeReading undoes StopReading.
 func (e *End) ResumeReading() {
 	if e.stop.Swap(false) {
-		e.readBy = longAgo()
+		e.readBy = past
 	}
 }
 
@@ -293,12 +297,17 @@ func deadline(idle time.Duration) time.Time {
 	return time.Now().Add(idle)
 }
 
-// renew tells whether the deadline that stands (zero: none) is too far from
-// the wanted one to be left as it is.
-func renew(stands, want time.Time, slack time.Duration) bool {
-	if stands.IsZero() || want.IsZero() {
-		return !stands.Equal(want)
+// renew tells whether the deadline that stands is too far from the wanted one
+// to be left as it is; then the wanted one does.
+func renew(stands *int64, want time.Time, slack time.Duration) bool {
+	by := int64(0)
+	if !want.IsZero() {
+		by = want.UnixNano()
 	}
-	early := want.Sub(stands)
-	return early < 0 || early > slack
+	early := by - *stands
+	if by == *stands || by != 0 && *stands != 0 && early >= 0 && early <= int64(slack) {
+		return false
+	}
+	*stands = by
+	return true
 }

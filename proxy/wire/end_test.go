@@ -29,8 +29,8 @@ func served(t testing.TB, way string) (c *Conn, far *net.TCPConn, l *leaver) {
 	case "wrapped":
 		c = NewConn(wrapped{near}, &Buffers{}, newWatcher(t), l)
 	}
-	if runtime.GOOS == "linux" && (c.edge != nil) != (way == "edge") {
-		t.Fatalf("%s waits by edges: %v", way, c.edge != nil)
+	if runtime.GOOS == "linux" && (c.byEdges) != (way == "edge") {
+		t.Fatalf("%s waits by edges: %v", way, c.byEdges)
 	}
 	t.Cleanup(c.Close)
 	return c, far, l
@@ -234,7 +234,10 @@ func TestRenew(t *testing.T) {
 		{time.Time{}, time.Time{}, false}, {time.Time{}, at(1), true}, {at(1), time.Time{}, true},
 		{at(1), at(1), false}, {at(1), at(9), false}, {at(1), at(11), false}, {at(1), at(12), true}, {at(2), at(1), true},
 	} {
-		if got := renew(c.stands, c.want, 10*time.Second); got != c.renewed {
+		var stands int64
+		renew(&stands, c.stands, 0)
+		before := stands
+		if got := renew(&stands, c.want, 10*time.Second); got != c.renewed || got != (stands != before) {
 			t.Errorf("renew(%v, %v) = %v", c.stands, c.want, got)
 		}
 	}

@@ -36,6 +36,7 @@ const (
 	forwardedFor
 	forwardedProto
 	forwardedHost
+	forwardedElse // says of the client what others write: Forwarded, X-Real-IP, X-Forwarded-Port
 	maxForwards
 	traceParent
 	traceState
@@ -64,8 +65,11 @@ func scanFields(raw []byte, fields []field) ([]field, error) {
 		}
 		line := raw[:i+1]
 		colon := bytes.IndexByte(line, ':')
-		if colon < 1 || !isToken(line[:colon]) || len(fields) == maxFields {
+		if colon < 1 || !isToken(line[:colon]) {
 			return fields, ErrMalformed
+		}
+		if len(fields) == maxFields {
+			return fields, ErrTooLarge
 		}
 		for _, b := range line[colon+1 : i-1] {
 			if !isValueByte(b) {
@@ -103,6 +107,10 @@ func kindOf(name []byte) kind {
 		if fold(name, "upgrade") {
 			return upgrade
 		}
+	case 9:
+		if fold(name, "forwarded") || fold(name, "x-real-ip") {
+			return forwardedElse
+		}
 	case 10:
 		if fold(name, "connection") {
 			return connection
@@ -132,6 +140,9 @@ func kindOf(name []byte) kind {
 	case 16:
 		if fold(name, "x-forwarded-host") {
 			return forwardedHost
+		}
+		if fold(name, "x-forwarded-port") {
+			return forwardedElse
 		}
 		if fold(name, "proxy-connection") {
 			return hopByHop
@@ -247,7 +258,7 @@ func closes(fields []field, http10 bool) bool {
 // have rules of their own.
 func nominated(fields []field, f *field) bool {
 	switch f.kind {
-	case host, contentLength, transferEncoding, connection, upgrade, forwardedFor, forwardedProto, forwardedHost:
+	case host, contentLength, transferEncoding, connection, upgrade, forwardedFor, forwardedProto, forwardedHost, forwardedElse:
 		return false
 	}
 	for i := range fields {

@@ -68,7 +68,7 @@ func (q *Request) ends(f *field, w Forwarding) bool {
 		return !q.Expect
 	case forwardedFor:
 		return true // written anew, the trusted client's value in front
-	case forwardedProto, forwardedHost:
+	case forwardedProto, forwardedHost, forwardedElse:
 		return !w.Trusted
 	case traceParent:
 		return len(w.Trace) > 0

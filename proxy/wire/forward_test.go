@@ -46,11 +46,14 @@ func forwards() []forwardCase {
 			"GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: e\r\nVia: 1.1 starling\r\nX-Forwarded-For: 1.1.1.1, 10.1.2.3\r\n\r\n"},
 
 		{"nobody's X-Forwarded-* are believed",
-			head("GET / HTTP/1.1", "Host: h", "X-Forwarded-For: 6.6.6.6", "x-forwarded-proto: https", "X-FORWARDED-HOST: evil", "X-Forwarded-Port: 1"), Forwarding{},
-			"GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-Port: 1\r\n" + h},
+			head("GET / HTTP/1.1", "Host: h", "X-Forwarded-For: 6.6.6.6", "x-forwarded-proto: https", "X-FORWARDED-HOST: evil", "X-Forwarded-Port: 1", "Forwarded: for=6.6.6.6", "x-real-ip: 6.6.6.6"), Forwarding{},
+			"GET / HTTP/1.1\r\nHost: h\r\n" + h},
 		{"a trusted proxy's are",
 			head("GET / HTTP/1.1", "Host: h", "X-Forwarded-For: 1.1.1.1", "X-Forwarded-Proto: https", "X-Forwarded-For: 2.2.2.2, 3.3.3.3", "X-Forwarded-Host: e"), trusted,
 			"GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: e\r\nVia: 1.1 starling\r\nX-Forwarded-For: 1.1.1.1, 2.2.2.2, 3.3.3.3, 10.1.2.3\r\n\r\n"},
+		{"so is what else it says of the client",
+			head("GET / HTTP/1.1", "Host: h", "Connection: x-real-ip, forwarded", "X-Forwarded-Port: 1", "Forwarded: for=1.1.1.1", "x-real-ip: 1.1.1.1"), trusted,
+			"GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-Port: 1\r\nForwarded: for=1.1.1.1\r\nx-real-ip: 1.1.1.1\r\n" + h},
 		{"a trusted proxy that says nothing", head("GET / HTTP/1.1", "Host: h"), trusted, "GET / HTTP/1.1\r\nHost: h\r\n" + h},
 		{"by TLS", head("GET / HTTP/1.1", "Host: h"), Forwarding{TLS: true}, "GET / HTTP/1.1\r\nHost: h\r\n" + strings.Replace(h, "http\r", "https\r", 1)},
 

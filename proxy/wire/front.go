@@ -47,8 +47,8 @@ func (c *Conn) ReadProxy(by time.Time) (ProxyHeader, error) {
 	if t, ok := c.nc.(*tls.Conn); ok {
 		from = &t.NetConn().(*Front).end
 	}
-	c.idle.Store(true)
-	from.readBy = by
+	c.rest()
+	renew(&from.readBy, by, 0)
 	_ = c.nc.SetReadDeadline(by)
 	for {
 		h, n, err := ParseProxy(from.Buffered())
@@ -72,8 +72,9 @@ func (c *Conn) Handshake(by time.Time) error {
 	if !ok {
 		return nil
 	}
-	c.idle.Store(true)
-	c.readBy, c.writeBy = by, by // stand until a read and a write set their own
+	c.rest()
+	renew(&c.readBy, by, 0) // they stand until a read and a write set their own
+	renew(&c.writeBy, by, 0)
 	_ = t.SetDeadline(by)
 	if c.cut.Load() { // before the deadline: it may have undone the interrupt's
 		return ErrInterrupted

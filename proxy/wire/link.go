@@ -32,7 +32,7 @@ func NewLink(nc net.Conn, stock *Buffers, watcher *Watcher) *Link {
 // Interrupt is End's; it also reaches a relay that goes on by events.
 func (l *Link) Interrupt() {
 	l.End.Interrupt()
-	if l.edge != nil {
+	if l.byEdges {
 		l.watcher.kick(&l.End)
 	}
 }
@@ -44,8 +44,9 @@ func (l *Link) left() { l.wake() }
 // then the wait for the answer begins with it. whole says that p is all there
 // is to the request.
 func (l *Link) Send(p []byte, whole bool, idle time.Duration) error {
-	if l.edge != nil && whole {
-		l.edge.pending, l.edge.idle = p, idle
+	if l.byEdges && whole {
+		w := l.waiting()
+		w.pending, w.idle = p, idle
 		return nil
 	}
 	return l.Write(p, idle)
@@ -162,8 +163,8 @@ func (i *Idle) drop(which func(*Link) bool) {
 
 // open tells whether an unused link can still be used.
 func (l *Link) open() bool {
-	if l.edge != nil {
-		return l.hup.Load() == hupNone && l.edge.silent()
+	if l.byEdges {
+		return l.hup.Load() == hupNone && silent(int(l.own))
 	}
 	return quiet(l.nc)
 }

@@ -26,6 +26,8 @@ const (
 	maxProxyBlock    = 4 << 10 // addresses and TLVs; the field could say 64 KiB
 
 	proxyTLVChecksum = 0x03
+	proxyTLVTLS      = 0x20
+	proxyClientTLS   = 0x01 // in the first byte of its value
 )
 
 // ProxyHeader is what a PROXY protocol header says about the connection that
@@ -33,6 +35,7 @@ const (
 type ProxyHeader struct {
 	Source      netip.AddrPort // not valid: the sender speaks for itself, and the socket's address holds
 	Destination netip.AddrPort
+	TLS         bool // the relayed client came by TLS; version 1 cannot tell
 }
 
 // ParseProxy reads the PROXY protocol header, version 1 or 2, that p begins
@@ -164,7 +167,7 @@ func proxyV2Block(p []byte) (h ProxyHeader, err error) {
 	if family == 0 {
 		return h, nil // nothing says where TLVs would begin
 	}
-	if err := checkProxyTLVs(p, proxyV2Fixed+size); err != nil {
+	if h.TLS, err = readProxyTLVs(p, proxyV2Fixed+size); err != nil {
 		return h, err
 	}
 	if family == 3 || transport != 1 {
@@ -174,36 +177,39 @@ func proxyV2Block(p []byte) (h ProxyHeader, err error) {
 	from, _ := netip.AddrFromSlice(block[:ip])
 	to, _ := netip.AddrFromSlice(block[ip : 2*ip])
 	ports := block[2*ip:]
-	return ProxyHeader{
-		Source:      netip.AddrPortFrom(from.Unmap(), binary.BigEndian.Uint16(ports)),
-		Destination: netip.AddrPortFrom(to.Unmap(), binary.BigEndian.Uint16(ports[2:])),
-	}, nil
+	h.Source = netip.AddrPortFrom(from.Unmap(), binary.BigEndian.Uint16(ports))
+	h.Destination = netip.AddrPortFrom(to.Unmap(), binary.BigEndian.Uint16(ports[2:]))
+	return h, nil
 }
 
-// checkProxyTLVs goes over the TLVs from at to the end of the header p, and
-// verifies the checksum if one is there.
-func checkProxyTLVs(p []byte, at int) error {
+// readProxyTLVs goes over the TLVs from at to the end of the header p, and
+// verifies the checksum if one is there. byTLS is what they say of the client.
+func readProxyTLVs(p []byte, at int) (byTLS bool, err error) {
 	sum := 0 // where the checksum stands; 0: none so far
 	for at < len(p) {
 		if len(p)-at < 3 {
-			return proxyError("a TLV is cut off")
+			return false, proxyError("a TLV is cut off")
 		}
 		size := int(binary.BigEndian.Uint16(p[at+1:]))
 		if len(p)-at-3 < size {
-			return proxyError("a TLV is longer than what is left of the header")
+			return false, proxyError("a TLV is longer than what is left of the header")
 		}
-		if p[at] == proxyTLVChecksum {
-			if size != 4 || sum != 0 {
-				return proxyError("not one checksum of 4 bytes")
-			}
+		switch {
+		case p[at] == proxyTLVChecksum && (size != 4 || sum != 0):
+			return false, proxyError("not one checksum of 4 bytes")
+		case p[at] == proxyTLVChecksum:
 			sum = at + 3
+		case p[at] == proxyTLVTLS && size < 5:
+			return false, proxyError("what says that the client came by TLS is too short")
+		case p[at] == proxyTLVTLS:
+			byTLS = p[at+3]&proxyClientTLS != 0
 		}
 		at += 3 + size
 	}
 	if sum != 0 && proxyChecksum(p, sum) != binary.BigEndian.Uint32(p[sum:]) {
-		return proxyError("the checksum does not fit")
+		return false, proxyError("the checksum does not fit")
 	}
-	return nil
+	return byTLS, nil
 }
 
 // proxyChecksum is the CRC32c of p with the four bytes at sum taken as zero.

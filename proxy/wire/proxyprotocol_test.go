@@ -100,6 +100,7 @@ func proxyCases() []struct{ name, head, from, to string } {
 		{"v2 wrong checksum, UDP", proxySummed(proxyV2(0x21, 0x12, join(proxyBlock4, checksum)...), 4, 1), "", ""},
 		{"v2 short checksum", proxyV2(0x21, 0x11, join(proxyBlock4, proxyTLV(3, "abc"))...), "", ""},
 		{"v2 two checksums", proxySummed(proxyV2(0x21, 0x11, join(proxyBlock4, checksum, checksum)...), 4, 0), "", ""},
+		{"v2 TLS without the rest", proxyV2(0x21, 0x11, join(proxyBlock4, proxyTLV(proxyTLVTLS, "\x01\x00\x00\x00"))...), "", ""},
 		{"v2 TLV cut off", proxyV2(0x21, 0x11, join(proxyBlock4, []byte{4, 0})...), "", ""},
 		{"v2 TLV too long", proxyV2(0x21, 0x11, join(proxyBlock4, []byte{4, 0, 2, 0})...), "", ""},
 		{"v2 block too short", proxyV2(0x21, 0x11, proxyBlock4[:11]...), "", ""},
@@ -130,7 +131,7 @@ func TestParseProxy(t *testing.T) {
 			}
 			want := ProxyHeader{}
 			if c.from != proxySocket {
-				want = ProxyHeader{netip.MustParseAddrPort(c.from), netip.MustParseAddrPort(c.to)}
+				want = ProxyHeader{Source: netip.MustParseAddrPort(c.from), Destination: netip.MustParseAddrPort(c.to)}
 			}
 			if err != nil || n != len(c.head) || h != want {
 				t.Fatalf("got %+v, %d bytes, %v; want %+v, %d bytes", h, n, err, want, len(c.head))
@@ -144,6 +145,28 @@ func TestParseProxy(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Whether the relayed client came by TLS is read from a header that is good in
+// all else.
+func TestParseProxyTLS(t *testing.T) {
+	said := func(client byte) []byte { return proxyTLV(proxyTLVTLS, string([]byte{client, 0, 0, 0, 0, 0x21, 0, 0})) }
+	for name, c := range map[string]struct {
+		head string
+		want bool
+	}{
+		"by TLS":              {proxyV2(0x21, 0x11, join(proxyBlock4, said(0x01))...), true},
+		"with a certificate":  {proxyV2(0x21, 0x21, join(proxyBlock6(), proxyTLV(4, "x"), said(0x07))...), true},
+		"not by TLS":          {proxyV2(0x21, 0x11, join(proxyBlock4, said(0x06))...), false},
+		"nothing is said":     {proxyV2(0x21, 0x11, proxyBlock4...), false},
+		"over a UNIX socket":  {proxyV2(0x21, 0x31, append(make([]byte, 216), said(0x01)...)...), true},
+		"LOCAL says nothing":  {proxyV2(0x20, 0x11, join(proxyBlock4, said(0x01))...), false},
+		"UNSPEC says nothing": {proxyV2(0x21, 0x00, said(0x01)...), false},
+	} {
+		if h, n, err := ParseProxy([]byte(c.head)); err != nil || n != len(c.head) || h.TLS != c.want {
+			t.Errorf("%s: TLS is %v, %d bytes, %v", name, h.TLS, n, err)
+		}
 	}
 }
 

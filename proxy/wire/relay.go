@@ -32,6 +32,10 @@ var ErrDetached = errors.New("the relay goes on by events")
 // to call Continue. Resume itself must not block.
 type Resumer interface{ Resume() }
 
+// Pace hears of each piece of a body, a chunk or what one read brought, before
+// it is sent on.
+type Pace interface{ Came(bytes int) }
+
 // Relay carries one body from an End to another: what came in goes out at
 // once, one write per read, and nothing is read while the receiver takes
 // nothing. The end of the body is what its framing says; Relay makes up none.
@@ -46,6 +50,7 @@ type Relay struct {
 	Read      *atomic.Bool  // set once the whole body was read; may be nil
 	Kept      *Replay       // keeps what is sent; nil: nobody wants it again
 	Events    *Events       // looks at the body's data; nil: nobody counts
+	Pace      Pace          // hears of the body's data as it comes; nil: nobody
 	Later     Resumer       // where the relay may go on by events; may be nil
 	Frames    *Frames       // of a WebSocket, so that Finish can end it between two; nil: none
 
@@ -55,9 +60,9 @@ type Relay struct {
 	over     bool   // more than Limit: the rest was left unread
 	err      error  // why take ended
 
-	fromFD int       // while it goes on by events
-	moved  time.Time // when it last did
-	broke  error     // why it cannot
+	detaches bool      // it goes on by events when it has been silent for a while
+	moved    time.Time // when it last did, while it goes on by events
+	broke    error     // why it cannot
 }
 
 // Run carries the body. head, which may be empty, goes out in front of it, in
@@ -74,10 +79,10 @@ func (r *Relay) Run(head []byte) error {
 		return r.err
 	}
 	r.fit()
-	if !r.detachable() {
+	if r.detaches = r.detachable(); !r.detaches {
 		return r.outcome(r.From.await(r, bound{idle: r.ReadIdle}))
 	}
-	err := r.From.await(r, bound{idle: patience})
+	err := r.From.await(r, bound{idle: firstPatience})
 	if err == ErrIdle && r.detachable() {
 		return ErrDetached
 	}
@@ -119,6 +124,9 @@ func (r *Relay) take() bool {
 	if r.err != nil || r.Ended() {
 		r.From.room = 0
 		return true
+	}
+	if r.detaches {
+		r.From.bound.idle = patience
 	}
 	r.fit()
 	return false
@@ -270,6 +278,9 @@ func (r *Relay) scan(p []byte) (n int, err error) {
 
 func (r *Relay) count(data []byte) {
 	r.data += int64(len(data))
+	if r.Pace != nil && len(data) > 0 {
+		r.Pace.Came(len(data))
+	}
 	if r.Events != nil {
 		r.Events.Scan(data)
 	}

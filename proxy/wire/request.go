@@ -62,13 +62,26 @@ func (q *Request) HasFieldValue(name, value string) bool {
 	return false
 }
 
-// Compact gives back all of the head but method, target and authority.
-func (q *Request) Compact() {
-	kept := make([]byte, 0, len(q.Method)+len(q.Target)+len(q.Host))
-	kept = append(append(append(kept, q.Method...), q.Target...), q.Host...)
-	m, t := len(q.Method), len(q.Method)+len(q.Target)
-	q.Release()
-	q.Method, q.Target, q.Host, q.Upgrade = kept[:m:m], kept[m:t:t], kept[t:], nil
+// Gist is what is left of a request whose head is given back: its method,
+// target and authority.
+type Gist struct {
+	words                string
+	methodEnd, targetEnd int
+}
+
+// Gist is the request's.
+func (q *Request) Gist() Gist {
+	return Gist{
+		words:     string(q.Method) + string(q.Target) + string(q.Host),
+		methodEnd: len(q.Method), targetEnd: len(q.Method) + len(q.Target),
+	}
+}
+
+// Recall makes q a request of which nothing but the gist is known.
+func (q *Request) Recall(g Gist) {
+	q.Clear()
+	words := []byte(g.words)
+	q.Method, q.Target, q.Host = words[:g.methodEnd:g.methodEnd], words[g.methodEnd:g.targetEnd:g.targetEnd], words[g.targetEnd:]
 }
 
 // Clear forgets the head that was read: what is asked of a request that could
@@ -219,6 +232,24 @@ func validAuthority(p []byte) bool {
 	return true
 }
 
+// maySwitch tells whether a list of protocols is one (RFC 9110 section 7.8),
+// without h2c, which would carry requests past every rule in here.
+func maySwitch(list []byte) bool {
+	some := false
+	for {
+		element, rest, ok := nextElement(list)
+		if !ok {
+			return some
+		}
+		name, version, versioned := bytes.Cut(element, []byte{'/'})
+		if len(element) > 0 && (!isToken(name) || versioned && !isToken(version) || fold(name, "h2c")) {
+			return false
+		}
+		some = some || len(element) > 0
+		list = rest
+	}
+}
+
 // connectionFields reads what the client wants of this connection.
 func (q *Request) connectionFields() error {
 	q.Expect, q.Upgrade, q.Trailers = false, nil, false
@@ -234,8 +265,7 @@ func (q *Request) connectionFields() error {
 		case expect:
 			q.Expect = q.Expect || !q.HTTP10 && fold(f.value, "100-continue")
 		case upgrade:
-			// An h2c upgrade would carry requests past every rule in here.
-			if q.Upgrade == nil && !has(f.value, "h2c") {
+			if q.Upgrade == nil && maySwitch(f.value) {
 				q.Upgrade = f.value
 			}
 		}

@@ -58,6 +58,10 @@ func accepted() [][3]string {
 		{"upgrade to nothing", head("GET / HTTP/1.1", "Host: h", "Connection: upgrade"), "GET / h 0"},
 		{"h2c", head("GET / HTTP/1.1", "Host: h", "Connection: Upgrade, HTTP2-Settings", "Upgrade: H2C", "HTTP2-Settings: AAMAAABkAAQAAP__"), "GET / h 0"},
 		{"h2c in a list", head("GET / HTTP/1.1", "Host: h", "Connection: Upgrade", "Upgrade: websocket, h2c"), "GET / h 0"},
+		{"h2c in quotes", head("GET / HTTP/1.1", "Host: h", "Connection: Upgrade", `Upgrade: "h2c"`), "GET / h 0"},
+		{"h2c with a version", head("GET / HTTP/1.1", "Host: h", "Connection: Upgrade", "Upgrade: H2c/1"), "GET / h 0"},
+		{"no protocol", head("GET / HTTP/1.1", "Host: h", "Connection: Upgrade", "Upgrade: a b"), "GET / h 0"},
+		{"protocol with a version", head("GET / HTTP/1.1", "Host: h", "Connection: Upgrade", "Upgrade: ,IRC/6.9, x"), "GET / h 0 upgrade=,IRC/6.9, x"},
 		{"h2c beside another", head("GET / HTTP/1.1", "Host: h", "Connection: Upgrade", "Upgrade: h2c", "Upgrade: websocket"), "GET / h 0 upgrade=websocket"},
 		{"as many fields as may be", "GET / HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("a: b\r\n", maxFields-1) + "\r\n", "GET / h 0"},
 	}
@@ -131,7 +135,7 @@ func refused() []refusal {
 		{"no name", get(": a"), ErrMalformed},
 		{"name with high byte", get("X\xe4: a"), ErrMalformed},
 		{"name with blank", get("X Y: a"), ErrMalformed},
-		{"more fields than may be", "GET / HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("a: b\r\n", maxFields) + "\r\n", ErrMalformed},
+		{"more fields than may be", "GET / HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("a: b\r\n", maxFields) + "\r\n", ErrTooLarge},
 
 		{"no target", head("GET HTTP/1.1", "Host: h"), ErrMalformed},
 		{"empty target", head("GET  HTTP/1.1", "Host: h"), ErrMalformed},

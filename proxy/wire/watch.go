@@ -17,6 +17,10 @@ type watched interface{ left() }
 // come one after the other; so may what is told.
 type breaks interface{ broke() }
 
+// listens is told when bytes come, where Watcher.hear asked for it. It must not
+// block.
+type listens interface{ arrived() }
+
 // slots is who is watched.
 type slots struct {
 	mu   sync.Mutex
@@ -36,9 +40,11 @@ func (e *End) enroll(w *Watcher, who watched) {
 	if w == nil {
 		return
 	}
-	e.watcher, e.edge = w, newEdge(e) // before: who may be told at once
+	e.watcher = w
+	e.own = edgeFD(e.nc)
+	e.byEdges = e.own >= 0 // before: who may be told at once
 	if e.ticket = w.add(e.nc, who); e.ticket == 0 {
-		e.edge = nil
+		e.byEdges = false
 	}
 }
 

@@ -84,6 +84,10 @@ func (w *Watcher) event(e *unix.EpollEvent, now time.Time) {
 			b.broke()
 		}
 		s.who.left()
+	case s.who != nil:
+		if l, ok := s.who.(listens); ok {
+			l.arrived()
+		}
 	}
 }
 
@@ -93,17 +97,26 @@ func (w *Watcher) lookForSilence(now time.Time) {
 	for _, r := range w.slots.silent(now) {
 		r.resume(ErrIdle)
 	}
-	next := time.Time{}
+	_ = w.file.SetReadDeadline(time.Time{}) // before the count is read: a relay that detaches after that sets its own
 	if w.detached.Load() > 0 {
-		next = now.Add(time.Second)
+		_ = w.file.SetReadDeadline(now.Add(time.Second))
 	}
-	_ = w.file.SetReadDeadline(next)
 }
 
 // subscribe has the events of a descriptor come to what is set in its slot.
 func (w *Watcher) subscribe(fd int, t ticket, events uint32) {
 	e := unix.EpollEvent{Events: events | unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(uint32(t)), Pad: int32(uint32(t >> 32))}
 	_ = unix.EpollCtl(w.epfd, unix.EPOLL_CTL_MOD, fd, &e) // the descriptor is open and enrolled
+}
+
+// hear has it told when bytes come at a connection, those that are there
+// included, or no longer.
+func (w *Watcher) hear(fd int, t ticket, bytes bool) {
+	var events uint32
+	if bytes {
+		events = unix.EPOLLIN
+	}
+	w.subscribe(fd, t, events)
 }
 
 // add watches a connection that has a descriptor; 0 where it has none.
@@ -138,3 +151,7 @@ func descriptor(nc net.Conn) syscall.RawConn {
 	}
 	return nil
 }
+
+// socketOf is the descriptor under a connection that has one; it stays valid
+// while nobody closes it.
+func socketOf(nc net.Conn) int { return fdOf(descriptor(nc)) }

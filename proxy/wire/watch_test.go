@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"io"
 	"math/big"
 	"net"
 	"strings"
@@ -102,7 +104,7 @@ func TestReadAheadIsBounded(t *testing.T) {
 		}
 		send(t, far, all)
 		c.Watch(false)
-		await(t, c.ahead, "a full buffer ends the watch")
+		await(t, c.ahead.done, "a full buffer ends the watch")
 		c.Unwatch()
 		if !c.Full() || l.times.Load() != 0 {
 			t.Errorf("%s: %d bytes ahead, heard %d times", way, len(c.Buffered()), l.times.Load())
@@ -118,7 +120,7 @@ func TestReadAheadIsBounded(t *testing.T) {
 func TestWatchUnread(t *testing.T) {
 	c, far, l := served(t, "wrapped")
 	c.Watch(true)
-	if c.ahead != nil {
+	if c.ahead.done != nil {
 		t.Fatal("two read at once")
 	}
 	send(t, far, "x")
@@ -133,7 +135,7 @@ func TestWatchEndsQuietly(t *testing.T) {
 		for name, end := range map[string]func(*Conn){"unwatch": (*Conn).Unwatch, "interrupt": func(c *Conn) { c.Interrupt() }} {
 			c, _, l := served(t, way)
 			c.Watch(false)
-			ahead := c.ahead
+			ahead := c.ahead.done
 			end(c)
 			await(t, ahead, "the end of the watch")
 			if c.Unwatch(); l.times.Load() != 0 || c.Gone() {
@@ -168,8 +170,27 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// TLS reads what was decrypted, and is watched all the same.
-func TestWatchTLS(t *testing.T) {
+// holding keeps what is written while it is held, so that it goes out in one.
+type holding struct {
+	net.Conn
+	held bool
+	kept []byte
+}
+
+func (h *holding) Write(p []byte) (int, error) {
+	h.kept = append(h.kept, p...)
+	if h.held {
+		return len(p), nil
+	}
+	_, err := h.Conn.Write(h.kept)
+	h.kept = nil
+	return len(p), err
+}
+
+// secured is a client connection of TLS that has brought one request, and the
+// client, which sent it.
+func secured(t testing.TB, send func(*tls.Conn, *holding) error) (c *Conn, client *tls.Conn, l *leaver) {
+	t.Helper()
 	near, far := pair(t)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -181,11 +202,12 @@ func TestWatchTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := tls.Server(near, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: key}}})
-	client := tls.Client(far, &tls.Config{InsecureSkipVerify: true})
-	l := newLeaver()
-	c := NewConn(server, &Buffers{}, newWatcher(t), l)
+	under := &holding{Conn: far}
+	client = tls.Client(under, &tls.Config{InsecureSkipVerify: true})
+	l = newLeaver()
+	c = NewConn(server, &Buffers{}, newWatcher(t), l)
 	t.Cleanup(c.Close)
-	sent := async(func() error { _, err := client.Write([]byte(head("GET /tls HTTP/1.1", "Host: h"))); return err })
+	sent := async(func() error { return errors.Join(client.Handshake(), send(client, under)) })
 	var q Request
 	if err := c.ReadRequest(&q, wide()); err != nil || string(q.Target) != "/tls" {
 		t.Fatalf("%s, %v", q.Target, err)
@@ -193,8 +215,81 @@ func TestWatchTLS(t *testing.T) {
 	if err := await(t, sent, "the write's end"); err != nil {
 		t.Fatal(err)
 	}
+	return c, client, l
+}
+
+func sendTLS(text string) func(*tls.Conn, *holding) error {
+	return func(c *tls.Conn, _ *holding) error { _, err := io.WriteString(c, text); return err }
+}
+
+// TLS reads what was decrypted, and is watched all the same: for a close of the
+// connection, and for one that is only said.
+func TestWatchTLS(t *testing.T) {
+	for how, leave := range map[string]func(*tls.Conn) error{
+		"close":        func(c *tls.Conn) error { return c.NetConn().Close() },
+		"close_notify": (*tls.Conn).CloseWrite,
+	} {
+		for _, before := range []bool{false, true} {
+			c, client, l := secured(t, sendTLS(head("GET /tls HTTP/1.1", "Host: h")))
+			if !before {
+				c.Watch(false)
+			}
+			if err := leave(client); err != nil {
+				t.Fatal(err)
+			}
+			if before {
+				c.Watch(false)
+			}
+			await(t, l.heard, how)
+			c.Unwatch()
+			if !c.Gone() {
+				t.Errorf("%s: heard, but not gone", how)
+			}
+		}
+	}
+}
+
+// The end may have come in one with the request: then TLS holds it already.
+func TestWatchTLSFindsWhatWasRead(t *testing.T) {
+	c, _, l := secured(t, func(client *tls.Conn, under *holding) error {
+		under.held = true
+		err := sendTLS(head("GET /tls HTTP/1.1", "Host: h"))(client, under)
+		under.held = false
+		return errors.Join(err, client.CloseWrite())
+	})
 	c.Watch(false)
-	far.Close()
-	await(t, l.heard, "the client left")
+	await(t, l.heard, "close_notify that came with the request")
 	c.Unwatch()
+}
+
+// What a client of TLS sends while it is watched is kept, and it is watched on.
+func TestWatchTLSKeepsWhatComes(t *testing.T) {
+	c, client, l := secured(t, sendTLS(head("GET /tls HTTP/1.1", "Host: h")))
+	var q Request
+	for _, target := range []string{"/1", "/2", "/3"} {
+		c.Watch(false)
+		send(t, client, head("GET "+target+" HTTP/1.1", "Host: h")+"GET")
+		c.Watch(false) // twice is once
+		c.Unwatch()
+		c.Unwatch()
+		if err := c.ReadRequest(&q, wide()); err != nil || string(q.Target) != target {
+			t.Fatalf("%s, %v", q.Target, err)
+		}
+		if got, err := read(&c.End, 3, bound{}); err != nil || got != "GET" {
+			t.Fatalf("behind it: %q, %v", got, err)
+		}
+	}
+	c.Watch(false)
+	send(t, client, "more")
+	if err := client.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, l.heard, "close_notify behind bytes")
+	c.Unwatch()
+	if got, err := read(&c.End, 4, bound{}); err != nil || got != "more" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if n := l.times.Load(); n != 1 {
+		t.Errorf("heard %d times that the client left", n)
+	}
 }

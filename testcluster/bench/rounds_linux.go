@@ -100,12 +100,14 @@ func conditions(b *bench) []string {
 	} else {
 		priority = "NOT allowed: delays of the sse case are worse than they are"
 	}
+	_, idle := b.times(0, idleFor)
 	lines := []string{
 		"date:      " + time.Now().UTC().Format(time.RFC3339),
 		"command:   " + strings.Join(os.Args, " "),
 		fmt.Sprintf("machine:   %s, %d CPUs, Linux %s, %s", cpuModel(), runtime.NumCPU(), kernel(), runtime.Version()),
 		fmt.Sprintf("pinning:   proxy on CPU %d with one thread, generator and backend on CPU %d", b.proxyCPU, b.loadCPU),
 		"real time: " + priority,
+		fmt.Sprintf("idle:      %d streams, memory read %v after the last one was answered", b.streams, idle),
 		fmt.Sprintf("rounds:    %d, interleaved, medians; a fresh process each", b.options.rounds),
 	}
 	for _, t := range b.targets {

@@ -39,10 +39,11 @@ func (s setup) yaml(dir string) string {
 	for _, b := range s.backends {
 		urls = append(urls, strconv.Quote("http://"+b))
 	}
-	// No ejection: an experiment breaks its only backend again and again.
+	// No ejection: an experiment breaks its only backend again and again. No
+	// checks: it counts connections.
 	return fmt.Sprintf("node: {data_dir: %q}\nadmin: {address: \"127.0.0.1:0\"}\n"+
 		"listeners: [{address: \"127.0.0.1:0\"%s}]\n"+
-		"pools: {p: {backends: [%s], outlier: {consecutive_failures: 0}%s}}\n%s",
+		"pools: {p: {backends: [%s], outlier: {consecutive_failures: 0}, health: {enabled: false}%s}}\n%s",
 		dir, s.listener, strings.Join(urls, ", "), s.pool, s.top)
 }
 

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-lb/starling/node/api"
+)
+
+// newLists are the commands that only show.
+func newLists() []*cobra.Command {
+	return []*cobra.Command{
+		list("status", "Show how a node is", at("status"), cobra.NoArgs, showStatus),
+		list("pools", "List the pools", at("pools"), cobra.NoArgs, showPools),
+		list("backends", "List the backends, their state and load", at("backends"), cobra.NoArgs, showBackends),
+		list("streams", "List the streams that run, oldest first", at("streams"), cobra.NoArgs, showStreams),
+	}
+}
+
+func showStatus(w io.Writer, s api.Status) {
+	fmt.Fprintf(w, "node\t%s (%s)\n", s.Node.Name, s.Node.ID)
+	fmt.Fprintf(w, "version\t%s\n", s.Node.Version)
+	fmt.Fprintf(w, "state\t%s, since %s\n", s.Node.State, ago(s.Node.Started))
+	fmt.Fprintf(w, "members\t%d of %d alive\n", s.Cluster.Alive, s.Cluster.Members)
+	fmt.Fprintf(w, "streams\t%d running, %d waiting\n", s.Streams.InFlight, s.Streams.Waiting)
+	if s.Drain != nil {
+		fmt.Fprintf(w, "drain\tends in %v at the latest\n", seconds(s.Drain.Left))
+	}
+	fmt.Fprintf(w, "config\t%s\n", s.ConfigHash)
+}
+
+func showPools(w io.Writer, l api.Pools) {
+	fmt.Fprintln(w, "POOL\tPOLICY\tUSABLE\tIN FLIGHT\tWAITING\tSTEP CV\tPANIC")
+	for _, p := range l.Pools {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%.2f\t%s\n", p.Name, p.Policy, p.Usable, p.InFlight, p.Waiting, p.StepTimeCV, yes(p.Panic))
+	}
+}
+
+func showBackends(w io.Writer, l api.Backends) {
+	fmt.Fprintln(w, "BACKEND\tPOOL\tSTATE\tFOR\tIN FLIGHT\tCLUSTER\tCAP\tWEIGHT\tSPEED\tREASON")
+	for _, b := range l.Backends {
+		state := string(b.State)
+		if b.Slow {
+			state += ", slow"
+		}
+		limit := "-"
+		if b.Cap > 0 {
+			limit = fmt.Sprintf("%d (%s)", b.Cap, b.CapSource)
+		}
+		speed := "-"
+		if b.Speed > 0 {
+			speed = fmt.Sprintf("%.1f/s", b.Speed)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\n",
+			b.ID, b.Pool, state, strings.TrimSuffix(ago(b.Since), " ago"), b.InFlight.Local, b.InFlight.Cluster, limit, b.Weight, speed, b.Reason)
+	}
+}
+
+func showStreams(w io.Writer, l api.StreamList) {
+	fmt.Fprintln(w, "STREAM\tPOOL\tBACKEND\tPHASE\tSTARTED\tCLIENT\tBYTES OUT")
+	for _, s := range l.Streams {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", s.ID, s.Pool, dash(s.Backend), s.Phase, ago(s.Started), s.Client, s.BytesOut)
+	}
+}
+
+// ago is how long something was before now, for people.
+func ago(t time.Time) string {
+	return time.Since(t).Round(time.Second).String() + " ago"
+}
+
+func seconds(s float64) time.Duration {
+	return time.Duration(s * float64(time.Second)).Round(time.Second)
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}

@@ -1,0 +1,207 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/starling-lb/starling/consensus/store"
+	"github.com/starling-lb/starling/consensus/transport"
+)
+
+// Spec says which replica to run.
+type Spec struct {
+	ID       transport.GroupID
+	Life     uint64   // counts up when the replica was deleted here and comes back
+	Founders []string // nodes of the first configuration; only where the group is made, and the same everywhere
+
+	// Machine makes an empty state machine. It is called again when a watchdog
+	// starts the replica anew: the log tells the new one everything.
+	Machine func() StateMachine
+
+	// Changed, if set, hears of every change of leader, term or condition. It
+	// gets the latest state, not each one, from a goroutine of the group, and may
+	// take its time: Raft never waits for it.
+	Changed func(State)
+}
+
+// State is what a replica is at a moment.
+type State struct {
+	Leader string // a node's id; "": none is known
+	Term   uint64
+	Led    bool  // by this node
+	Open   bool  // and an entry of this term is applied here, so that it may answer
+	Fault  error // why it does not run; nil: it does
+}
+
+// Group is one replica of one shard. Its methods may be called at any time, also
+// between two lives.
+type Group struct {
+	ID transport.GroupID
+
+	o          *Options
+	log        *slog.Logger
+	hlog       hclog.Logger
+	key        store.Key
+	founders   []string
+	newMachine func() StateMachine
+	changed    func(State)
+	snaps      raft.SnapshotStore
+
+	inFlight int           // RPCs per peer: 1, but for the test that shows why
+	rpc      time.Duration // for one RPC; a snapshot gets as much per 256 KiB
+	grace    time.Duration // what is in flight may take when a life ends
+	noCures  cures
+
+	ctx      context.Context
+	cancel   context.CancelFunc
+	tasks    sync.WaitGroup
+	observed chan raft.Observation // one place: that there is something to see is enough
+	causes   chan report
+	hints    chan string // nodes that are gone
+
+	mu    sync.Mutex // guards what follows
+	life  *life      // nil: none
+	fault error
+	told  State
+}
+
+// cures are switched off, one at a time, by the tests that show what they cure.
+type cures struct {
+	fence, jam, behind, guard, notify, order, hint atomic.Bool
+}
+
+type report struct {
+	from *life
+	cause
+}
+
+const graceTime = 500 * time.Millisecond
+
+func newGroup(o *Options, s Spec, log hclog.Logger) (*Group, error) {
+	if s.Machine == nil {
+		return nil, errors.New("BUG: a group without a state machine")
+	}
+	g := &Group{
+		ID: s.ID, o: o, founders: s.Founders, newMachine: s.Machine, changed: s.Changed,
+		key:      store.Key{Shard: uint64(s.ID.Shard), Incarnation: uint64(s.ID.Incarnation), Life: s.Life},
+		log:      o.Log.With("shard", s.ID.Shard),
+		hlog:     log.With("shard", s.ID.Shard),
+		inFlight: 1, rpc: rpcTime, grace: graceTime,
+		observed: make(chan raft.Observation, 1),
+		causes:   make(chan report, 4),
+		hints:    make(chan string, 1),
+	}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	if o.tune != nil {
+		o.tune(g)
+	}
+	if o.Dir == "" {
+		g.snaps = raft.NewInmemSnapshotStore()
+		return g, nil
+	}
+	var err error
+	g.snaps, err = raft.NewFileSnapshotStoreWithLogger(g.dir(), 2, g.hlog.Named("snapshots"))
+	if err != nil {
+		return nil, fmt.Errorf("snapshots of %v: %w", s.ID, err)
+	}
+	return g, nil
+}
+
+// dir is where the replica's snapshots are.
+func (g *Group) dir() string {
+	return filepath.Join(g.o.Dir, strconv.FormatUint(g.key.Shard, 10)+"-"+strconv.FormatUint(g.key.Incarnation, 10)+"-"+strconv.FormatUint(g.key.Life, 10))
+}
+
+func (g *Group) stall() time.Duration {
+	if g.noCures.fence.Load() {
+		return 0
+	}
+	return g.o.Timing.Stall
+}
+
+// start begins the first life.
+func (g *Group) start() error {
+	l, err := g.begin()
+	if err != nil {
+		g.cancel()
+		return fmt.Errorf("start %v: %w", g.ID, err)
+	}
+	g.mu.Lock()
+	g.life = l
+	g.mu.Unlock()
+	g.tasks.Go(g.watchLoop)
+	return nil
+}
+
+// stop ends the replica; its data stays.
+func (g *Group) stop(ctx context.Context) {
+	g.cancel()
+	if l := g.current(); l != nil {
+		l.end(ctx, ErrStopped)
+	}
+	done := make(chan struct{})
+	go func() { g.tasks.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+func (g *Group) current() *life {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.life
+}
+
+// living returns the life, or why there is none.
+func (g *Group) living() (*life, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.life == nil {
+		return nil, fmt.Errorf("%v: %w: %w", g.ID, ErrStopped, orElse(g.fault, errors.New("it starts anew")))
+	}
+	return g.life, nil
+}
+
+func orElse(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
+}
+
+// Propose has a command applied on every replica and returns its result here. It
+// works on the leader alone; NotLeaderError says where that is. After an error
+// that is ErrUnknown the command may have been done, or may yet be; after any
+// other it was not, and will not be. The command's bytes must not change.
+func (g *Group) Propose(ctx context.Context, command []byte) (any, error) {
+	l, err := g.living()
+	if err != nil {
+		return nil, err
+	}
+	return l.batch.propose(ctx, command)
+}
+
+// State is the replica's state now.
+func (g *Group) State() State {
+	g.mu.Lock()
+	l, fault := g.life, g.fault
+	g.mu.Unlock()
+	if l == nil {
+		return State{Fault: orElse(fault, ErrStopped)}
+	}
+	_, leader := l.raft.LeaderWithID()
+	s := State{Leader: string(leader), Term: l.raft.CurrentTerm(), Led: l.raft.State() == raft.Leader}
+	s.Open = s.Led && l.open.Load() == s.Term
+	return s
+}

@@ -1,0 +1,190 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+)
+
+func (t *Transport) acceptLoop() {
+	rest := 5 * time.Millisecond
+	for {
+		raw, err := t.listener.Accept()
+		if err != nil {
+			if t.isStopping() || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			t.log.Warn("a peer's connection cannot be accepted", "err", err) // descriptors, most likely; it may pass
+			select {
+			case <-time.After(rest):
+				rest = min(2*rest, time.Second)
+			case <-t.stopping:
+			}
+			continue
+		}
+		rest = 5 * time.Millisecond
+		select {
+		case t.greetings <- struct{}{}:
+			if !t.start(func() { t.greet(raw) }) {
+				_ = raw.Close()
+			}
+		default:
+			_ = raw.Close() // over the limit: not even a reason, for who comes in such numbers is no peer
+		}
+	}
+}
+
+// greet hears the hello, answers, and hands the connection to whom it is for.
+func (t *Transport) greet(raw net.Conn) {
+	c, h, err := t.hear(raw)
+	<-t.greetings
+	if err != nil {
+		t.refusals.log(t.log, raw.RemoteAddr().String(), h.from, err)
+		_ = raw.Close()
+		return
+	}
+	switch h.kind {
+	case kindGroup:
+		t.group(h.group.Shard).hand(c)
+	case kindCall:
+		t.serveCalls(c, t.services[h.service])
+	case kindFeed:
+		t.serveFeed(c, t.services[h.service])
+	}
+}
+
+// hear returns a connection that is accepted and counted.
+func (t *Transport) hear(raw net.Conn) (*conn, hello, error) {
+	ctx, cancel := context.WithTimeout(t.ctx, greetTime)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	secure, err := t.keys.server(ctx, raw)
+	if err != nil {
+		return nil, hello{}, fmt.Errorf("TLS: %w", err)
+	}
+	h, err := readHello(secure)
+	switch {
+	case errors.Is(err, errHello):
+		if strings.Contains(err.Error(), `"\x16\x03`) {
+			err = fmt.Errorf("%w: the caller speaks TLS, this node does not; write cluster.tls on both or none", err)
+		}
+		err = &RefusedError{RefusedHello, err.Error()}
+	case err != nil:
+		return nil, h, fmt.Errorf("hello: %w", err)
+	default:
+		err = t.judge(secure, h)
+	}
+	c := &conn{Conn: secure, t: t, node: h.from}
+	if err == nil {
+		err = t.count(c, h)
+	}
+	a := reply{version: versionMax}
+	if r := (*RefusedError)(nil); errors.As(err, &r) {
+		a.code, a.text = r.Code, r.Text
+	}
+	if _, sent := secure.Write(a.append(nil)); sent != nil && err == nil {
+		err = fmt.Errorf("reply: %w", sent)
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, h, err
+	}
+	if !stop() { // the time was over in this instant, and the deadline is set
+		_ = c.Close()
+		return nil, h, context.Cause(ctx)
+	}
+	return c, h, nil
+}
+
+// judge compares the hello with what is here.
+func (t *Transport) judge(c net.Conn, h hello) error {
+	refuse := func(code Code, format string, args ...any) error {
+		return &RefusedError{code, fmt.Sprintf(format, args...)}
+	}
+	own := t.Cluster()
+	switch {
+	case h.max < versionMin || h.min > versionMax:
+		return refuse(RefusedVersion, "the caller speaks %d to %d, node %s speaks %d to %d", h.min, h.max, t.Node, versionMin, versionMax)
+	case h.cluster != own && (h.cluster != "" && own != "" || !t.open(h)):
+		return refuse(RefusedCluster, "the caller is of cluster %q, node %s of %q", h.cluster, t.Node, own)
+	case h.to != t.Node:
+		return refuse(RefusedNode, "the caller wants node %s, this is %s", h.to, t.Node)
+	case t.isStopping():
+		return refuse(RefusedStopping, "node %s is about to stop", t.Node)
+	}
+	if err := checkNames(c, h.from); err != nil {
+		return refuse(RefusedCertificate, "%v", err)
+	}
+	switch s := t.services[h.service]; h.kind {
+	case kindGroup:
+		g := t.group(h.group.Shard)
+		switch {
+		case own == "":
+			return refuse(RefusedCluster, "node %s has no cluster yet", t.Node)
+		case g == nil:
+			return refuse(RefusedGroup, "node %s has no replica of shard %d", t.Node, h.group.Shard)
+		case g.ID != h.group:
+			return refuse(RefusedIncarnation, "the caller means %v, node %s has %v", h.group, t.Node, g.ID)
+		}
+		return nil
+	case kindCall, kindFeed:
+		if s == nil || (s.Answer == nil) != (h.kind == kindFeed) {
+			return refuse(RefusedService, "node %s has no service %q of that kind", t.Node, h.service)
+		}
+		return nil
+	}
+	return refuse(RefusedHello, "kind %d is not known", h.kind)
+}
+
+// open tells whether nodes without a cluster may ask for it.
+func (t *Transport) open(h hello) bool {
+	s := t.services[h.service]
+	return h.kind != kindGroup && s != nil && s.Open
+}
+
+// count puts the connection where it will be closed from.
+func (t *Transport) count(c *conn, h hello) error {
+	into := []*crowd{&t.accepted}
+	if h.kind == kindGroup {
+		if g := t.group(h.group.Shard); g != nil {
+			into = append(into, &g.conns)
+		}
+	}
+	for _, s := range into {
+		if !s.add(c) {
+			return &RefusedError{RefusedBusy, fmt.Sprintf("node %s takes no more connections of that kind now", t.Node)}
+		}
+		c.crowds = append(c.crowds, s)
+	}
+	return nil
+}
+
+// refusals keeps a peer that knocks ten times a second from filling the log.
+type refusals struct {
+	mu   sync.Mutex
+	last map[string]time.Time // by what was wrong; as many as there are codes
+}
+
+func (r *refusals) log(log *slog.Logger, address, node string, err error) {
+	what := "broken"
+	if e := (*RefusedError)(nil); errors.As(err, &e) {
+		what = e.Code.String()
+	}
+	level := slog.LevelDebug
+	r.mu.Lock()
+	if r.last == nil {
+		r.last = make(map[string]time.Time)
+	}
+	if now := time.Now(); now.Sub(r.last[what]) > refusalEvery && !errors.Is(err, io.EOF) { // who says nothing only looked whether we are here
+		r.last[what], level = now, slog.LevelWarn
+	}
+	r.mu.Unlock()
+	log.Log(context.Background(), level, "a peer's connection was refused", "address", address, "peer", node, "code", what, "err", err)
+}

@@ -1,0 +1,111 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// GroupID names one incarnation of a shard's Raft group.
+type GroupID struct{ Shard, Incarnation uint32 }
+
+func (id GroupID) String() string {
+	return fmt.Sprintf("shard %d incarnation %d", id.Shard, id.Incarnation)
+}
+
+// Group is one Raft group's share of the port: a listener whose address is the
+// node's id, and a dialer that takes ids. Close ends its connections, too.
+type Group struct {
+	ID GroupID
+
+	t        *Transport
+	incoming chan *conn
+	closing  chan struct{}
+	once     sync.Once
+	conns    crowd
+}
+
+var _ net.Listener = (*Group)(nil)
+
+// Group opens a group's share; there is one at a time of each shard.
+func (t *Transport) Group(id GroupID) (*Group, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if g := t.groups[id.Shard]; g != nil {
+		return nil, fmt.Errorf("open %v: %v is open", id, g.ID)
+	}
+	g := &Group{ID: id, t: t, incoming: make(chan *conn), closing: make(chan struct{})}
+	t.groups[id.Shard] = g
+	return g, nil
+}
+
+func (t *Transport) group(shard uint32) *Group {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.groups[shard]
+}
+
+// hand gives an accepted connection to whoever waits in Accept.
+func (g *Group) hand(c *conn) {
+	if g == nil {
+		_ = c.Close() // closed since it was judged
+		return
+	}
+	select {
+	case g.incoming <- c:
+	case <-g.closing:
+		_ = c.Close()
+	case <-g.t.ctx.Done():
+		_ = c.Close()
+	}
+}
+
+// Accept waits for the next connection of this group.
+func (g *Group) Accept() (net.Conn, error) {
+	select {
+	case c := <-g.incoming:
+		return c, nil
+	case <-g.closing:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends the group's share of the port.
+func (g *Group) Close() error {
+	g.once.Do(func() {
+		close(g.closing)
+		g.t.mu.Lock()
+		if g.t.groups[g.ID.Shard] == g {
+			delete(g.t.groups, g.ID.Shard)
+		}
+		g.t.mu.Unlock()
+		g.conns.end()
+	})
+	return nil
+}
+
+// Addr is the node's id.
+func (g *Group) Addr() net.Addr { return nodeAddr(g.t.Node) }
+
+// DialNode connects to the same group on another node, by its id.
+func (g *Group) DialNode(node string, timeout time.Duration) (net.Conn, error) {
+	select {
+	case <-g.closing:
+		return nil, net.ErrClosed
+	default:
+	}
+	ctx, cancel := context.WithTimeout(g.t.ctx, timeout)
+	defer cancel()
+	c, err := g.t.dial(ctx, node, hello{kind: kindGroup, group: g.ID}, &g.conns)
+	if err != nil {
+		return nil, err // not a nil *conn in an interface
+	}
+	return c, nil
+}
+
+type nodeAddr string
+
+func (a nodeAddr) Network() string { return "node" }
+func (a nodeAddr) String() string  { return string(a) }

@@ -1,0 +1,124 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+)
+
+// Transport is a node's port for its peers.
+type Transport struct {
+	Options
+	config Config
+	log    *slog.Logger
+	keys   *keyring
+
+	services map[string]*service // complete before Start
+
+	ctx      context.Context // ends when Stop turns hard
+	cancel   context.CancelFunc
+	stopping chan struct{} // closed when Stop begins
+	stopOnce sync.Once
+	tasks    sync.WaitGroup
+	serving  sync.WaitGroup // calls at work
+	listener net.Listener
+
+	greetings chan struct{} // a place for each connection without a hello
+	accepted  crowd
+	dialed    crowd
+	dials     dials
+	gone      gone
+	refusals  refusals
+
+	mu     sync.Mutex // guards what follows
+	ended  bool
+	groups map[uint32]*Group
+	lines  map[lineKey]*line
+}
+
+// New checks and allocates.
+func New(c Config, o Options) (*Transport, error) {
+	if err := o.check(); err != nil {
+		return nil, fmt.Errorf("transport: %w", err)
+	}
+	keys, err := newKeyring(c.TLS)
+	if err != nil {
+		return nil, fmt.Errorf("certificates for peers: %w", err)
+	}
+	t := &Transport{
+		Options: o, config: c, log: o.Log, keys: keys,
+		services:  make(map[string]*service),
+		stopping:  make(chan struct{}),
+		greetings: make(chan struct{}, maxGreetings),
+		accepted:  crowd{limit: maxConns},
+		groups:    make(map[uint32]*Group),
+		lines:     make(map[lineKey]*line),
+	}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.gone.t = t
+	return t, nil
+}
+
+// start runs a task that Stop waits for; it fails once Stop waits.
+func (t *Transport) start(task func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended {
+		t.tasks.Go(task)
+	}
+	return !t.ended
+}
+
+// Start returns when peers can connect. What is served must be known by then.
+func (t *Transport) Start(ctx context.Context) error {
+	l, err := t.Listen(ctx, "tcp", t.config.Address)
+	if err != nil {
+		return fmt.Errorf("listen for peers on %s: %w", t.config.Address, err)
+	}
+	t.listener = l
+	t.start(t.acceptLoop)
+	t.start(t.movedLoop)
+	if t.keys != nil {
+		t.start(t.keysLoop)
+	}
+	return nil
+}
+
+// Addr is where peers reach this node, once it is started.
+func (t *Transport) Addr() net.Addr { return t.listener.Addr() }
+
+// Stop lets calls at work finish until ctx ends, then cuts everything.
+func (t *Transport) Stop(ctx context.Context) error {
+	t.stopOnce.Do(func() {
+		close(t.stopping)
+		if t.listener != nil {
+			_ = t.listener.Close() // nothing more comes; its error would change nothing
+		}
+	})
+	done := make(chan struct{})
+	go func() { t.serving.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	t.mu.Lock()
+	t.ended = true
+	t.mu.Unlock()
+	t.cancel()
+	t.accepted.end()
+	t.dialed.end()
+	t.tasks.Wait()
+	<-done
+	return nil
+}
+
+func (t *Transport) isStopping() bool {
+	select {
+	case <-t.stopping:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,86 @@
+package gossip
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Meta is what every node tells of itself to all; it fits into memberlist's 512
+// bytes whatever it holds.
+type Meta struct {
+	Name       string // for people; unique by custom only
+	Zone       string
+	Version    string // of starling
+	ConfigHash string
+	Cluster    string // id of the cluster; empty: not initialised yet
+	RPC        string // host:port of Raft and node calls; empty: none
+	Proxy      string // host:port of its first listener; empty: none
+	Admin      string // host:port of its admin API
+	Boot       uint64 // counts the node's starts
+	Level      uint32 // highest feature level that it can work at
+	Roles      Roles
+	Draining   bool
+}
+
+// Roles is what a node does beyond being a proxy.
+type Roles byte
+
+// Shards says that the node hosts replicas of shards.
+const Shards Roles = 1
+
+// metaVersion is the form's; a form that only appends keeps it, since readers
+// pass over what they do not know at the end.
+const metaVersion = 1
+
+const maxMetaText = 48 // bytes of each text; longer ones are cut
+
+var errMeta = errors.New("metadata of a node is malformed")
+
+func (m *Meta) texts() []*string {
+	return []*string{&m.Name, &m.Zone, &m.Version, &m.ConfigHash, &m.Cluster, &m.RPC, &m.Proxy, &m.Admin}
+}
+
+// encode is the form on the wire: version, flags, roles, level, boot, then each
+// text with its length.
+func (m Meta) encode() []byte {
+	var flags byte
+	if m.Draining {
+		flags = 1
+	}
+	b := []byte{metaVersion, flags, byte(m.Roles)}
+	b = binary.AppendUvarint(b, uint64(m.Level))
+	b = binary.AppendUvarint(b, m.Boot)
+	for _, text := range m.texts() {
+		s := (*text)[:min(len(*text), maxMetaText)]
+		b = append(append(b, byte(len(s))), s...)
+	}
+	return b
+}
+
+func decodeMeta(b []byte) (m Meta, err error) {
+	if len(b) < 3 || b[0] != metaVersion {
+		return m, fmt.Errorf("%w: it has %d bytes and no version that is known here (%d)", errMeta, len(b), metaVersion)
+	}
+	m.Draining, m.Roles = b[1]&1 != 0, Roles(b[2])
+	b = b[3:]
+	var level uint64
+	for _, into := range []*uint64{&level, &m.Boot} {
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			return m, fmt.Errorf("%w: it is cut within a number", errMeta)
+		}
+		*into, b = v, b[n:]
+	}
+	if level > 1<<31 {
+		return m, fmt.Errorf("%w: it has feature level %d", errMeta, level)
+	}
+	m.Level = uint32(level)
+	for _, text := range m.texts() {
+		if len(b) < 1 || int(b[0]) > maxMetaText || len(b) < 1+int(b[0]) {
+			return m, fmt.Errorf("%w: it is cut within a text", errMeta)
+		}
+		*text, b = string(b[1:1+b[0]]), b[1+b[0]:]
+	}
+	return m, nil
+}

@@ -1,0 +1,315 @@
+package gossip
+
+import (
+	"context"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/starling-lb/starling/proxy/backend"
+)
+
+// How often a node speaks. Changes go out together; where many change, more of
+// them go together, and every entry is up to a second old.
+const (
+	speakEvery  = 200 * time.Millisecond
+	speakRarest = time.Second
+	freeRate    = 10               // changed entries per second, up to which speakEvery holds
+	softWait    = time.Second      // that a change waits which does not matter at once
+	fullEvery   = 10 * time.Second // all there is to say
+	hearEvery   = 20 * time.Millisecond
+	hearIdle    = time.Second // at the latest, so that what expired is out
+)
+
+// speaker is what this node said last. Only speakLoop uses it, but for the
+// atomics.
+type speaker struct {
+	said     map[uint64]spoken
+	greeted  map[string]uint64 // those that were told everything, and their starts
+	lastFull time.Time
+	rate     float64 // of changed entries, per second
+	lastRate time.Time
+	slow     bool // it was said that it speaks rarely
+
+	seq      atomic.Uint64                     // of the last chunk
+	interval atomic.Int64                      // in ns
+	ids      atomic.Pointer[map[uint64]string] // our backends by mark
+	doubts   atomic.Pointer[map[uint64]bool]   // at which somebody's last look failed
+}
+
+// spoken is what was said of one backend, and when.
+type spoken struct {
+	entry
+	at     time.Time
+	looked time.Time // the newest look in it
+	heard  int64
+}
+
+// urgency of a change.
+type urgency int
+
+const (
+	calm urgency = iota
+	soft         // goes with others, or when it has waited
+	hard         // goes at the next turn
+)
+
+// change tells how urgent it is to say r, coded as e.
+func (s spoken) change(r backend.Report, e entry, doubt bool, now time.Time) urgency {
+	looks := func() urgency {
+		if len(r.Looks) == 0 {
+			return calm
+		}
+		newest := slices.MaxFunc(r.Looks, func(a, b backend.Look) int { return a.At.Compare(b.At) })
+		switch {
+		case !newest.At.After(s.looked):
+			return calm
+		case newest.Finding != backend.LookOK || len(s.looks) == 0 || findings()[s.looks[0].finding] != newest.Finding:
+			return hard
+		}
+		return calm
+	}
+	switch {
+	case e.inFlight != s.inFlight, e.draining != s.draining, abs(e.phantoms-s.phantoms) >= 4, (e.phantoms == 0) != (s.phantoms == 0):
+		return hard
+	case doubt && r.Heard > s.heard && now.Sub(s.at) >= softWait/2, looks() == hard:
+		return hard
+	case e.running != s.running, e.phantoms != s.phantoms, abs(int(e.speed)-int(s.speed)) >= 3:
+		return soft
+	}
+	return calm
+}
+
+func abs(n int) int { return max(n, -n) }
+
+// speakLoop tells the others what this node carries.
+func (c *Cluster) speakLoop(ctx context.Context) {
+	s := &c.speaker
+	s.said, s.greeted, s.lastRate = map[uint64]spoken{}, map[string]uint64{}, time.Now()
+	s.lastFull = s.lastRate.Add(-rand.N(fullEvery)) // nodes that start together do not say all together
+	for {
+		select {
+		case <-time.After(jitterLittle(time.Duration(s.interval.Load()))):
+		case <-ctx.Done():
+			return
+		}
+		now := time.Now()
+		c.steady.beat(now, time.Duration(s.interval.Load()))
+		list := c.opt.Reports()
+		entries, changed, urgent, news := s.look(list, now)
+		if news {
+			wake(c.heard) // others may have spoken of a new backend already
+		}
+		c.pace.stretch(s, len(changed), now, c.sayPace)
+		peers := c.members.peers.Load().list
+		switch {
+		case now.Sub(s.lastFull) >= fullEvery:
+			s.lastFull = now
+			c.send(fulls(speaking(entries), c.nextChunk), peers)
+			c.noteSaid(list, append(changed, entries...), now)
+		case urgent:
+			c.send(deltas(changed, c.nextChunk), peers)
+			c.noteSaid(list, changed, now)
+		}
+		c.greet(entries, peers)
+	}
+}
+
+func jitterLittle(d time.Duration) time.Duration { return d - d/20 + rand.N(d/20+1) }
+
+// look codes all, and finds what changed since it was said.
+func (s *speaker) look(list []backend.Report, now time.Time) (entries, changed []entry, urgent, news bool) {
+	ids := make(map[uint64]string, len(list))
+	doubts := *s.doubts.Load()
+	for _, r := range list {
+		e := toEntry(r, now)
+		if _, twice := ids[e.mark]; twice {
+			continue // two ids with one mark: the first is spoken of
+		}
+		ids[e.mark] = r.ID
+		entries = append(entries, e)
+		was, ok := s.said[e.mark]
+		if !ok {
+			was.entry.heard = -1
+		}
+		switch u := was.change(r, e, doubts[e.mark], now); {
+		case u == hard:
+			changed, urgent = append(changed, e), true
+		case u == soft:
+			changed = append(changed, e)
+			urgent = urgent || now.Sub(was.at) >= softWait
+		}
+	}
+	for mark := range s.said {
+		if _, still := ids[mark]; !still { // no longer configured here: say that nothing is there
+			changed, urgent = append(changed, entry{mark: mark, heard: -1}), true
+		}
+	}
+	news = !maps.Equal(ids, *s.ids.Load())
+	if news {
+		s.ids.Store(&ids)
+	}
+	return entries, changed, urgent, news
+}
+
+func speaking(entries []entry) []entry {
+	return slices.DeleteFunc(slices.Clone(entries), func(e entry) bool { return !e.says() })
+}
+
+// noteSaid remembers what the others now know.
+func (c *Cluster) noteSaid(list []backend.Report, entries []entry, now time.Time) {
+	s := &c.speaker
+	byMark := make(map[uint64]backend.Report, len(list))
+	for _, r := range list {
+		byMark[markOf(r.ID)] = r
+	}
+	for _, e := range entries {
+		r, ok := byMark[e.mark]
+		if !ok {
+			delete(s.said, e.mark)
+			continue
+		}
+		said := spoken{entry: e, at: now, heard: r.Heard}
+		for _, l := range r.Looks {
+			if l.At.After(said.looked) {
+				said.looked = l.At
+			}
+		}
+		s.said[e.mark] = said
+	}
+}
+
+// stretch lets a node on which much changes speak more rarely, and tells.
+func (pace) stretch(s *speaker, changed int, now time.Time, tell func(was, is time.Duration)) {
+	passed := now.Sub(s.lastRate).Seconds()
+	s.lastRate = now
+	keep := math.Exp(-passed / 2)
+	s.rate = s.rate*keep + (1-keep)*float64(changed)/max(passed, 0.001)
+	was := time.Duration(s.interval.Load())
+	is := min(max(time.Duration(float64(speakEvery)*s.rate/freeRate), speakEvery), speakRarest)
+	s.interval.Store(int64(is))
+	tell(was, is)
+}
+
+// sayPace logs when the node begins to speak much more rarely, and when it is
+// back.
+func (c *Cluster) sayPace(was, is time.Duration) {
+	switch s := &c.speaker; {
+	case !s.slow && is > speakRarest/2:
+		s.slow = true
+		c.log.Info("much changes here: reports go out up to a second apart", "changed_per_second", int(s.rate))
+	case s.slow && is == speakEvery:
+		s.slow = false
+		c.log.Info("reports go out at their usual pace again")
+	}
+}
+
+func (c *Cluster) nextChunk(full bool) chunk {
+	return chunk{origin: markOf(c.opt.ID), boot: c.boot, seq: c.speaker.seq.Add(1), full: full}
+}
+
+// send gives each chunk to each peer: sealed once, since it is the same.
+func (c *Cluster) send(chunks []chunk, to []peer) {
+	if len(to) == 0 {
+		return
+	}
+	for _, ch := range chunks {
+		body := ch.encode()
+		if len(body) > maxChunk {
+			panic("BUG: a chunk larger than its bound")
+		}
+		c.net.broadcast(kindReport, body, to)
+	}
+}
+
+// greet tells everything to those that have just come.
+func (c *Cluster) greet(entries []entry, list []peer) {
+	s := &c.speaker
+	var fresh []peer
+	here := make(map[string]uint64, len(list))
+	for _, p := range list {
+		here[p.id] = p.boot
+		if s.greeted[p.id] != p.boot {
+			fresh = append(fresh, p)
+		}
+	}
+	s.greeted = here
+	if len(fresh) > 0 {
+		c.send(fulls(speaking(entries), c.nextChunk), fresh)
+	}
+}
+
+// onReport takes another node's chunk from the wire.
+func (c *Cluster) onReport(body []byte, now time.Time) error {
+	ch, err := decodeChunk(body)
+	if err != nil {
+		return refuse(causeBroken, "%v", err)
+	}
+	p := c.members.peers.Load()
+	i, ok := p.byMark[ch.origin]
+	switch {
+	case !ok:
+		return refuse(causeStranger, "")
+	case p.list[i].boot != ch.boot:
+		return refuse(causeOld, "")
+	}
+	ch.received = now
+	if c.reports.merge(ch) {
+		wake(c.heard)
+	}
+	return nil
+}
+
+// hearLoop makes the sums anew when something new was said, or somebody came or
+// went.
+func (c *Cluster) hearLoop(ctx context.Context) {
+	pause := hearEvery
+	for {
+		select {
+		case <-c.heard:
+		case <-time.After(hearIdle):
+		case <-ctx.Done():
+			return
+		}
+		start := time.Now()
+		c.hear(start)
+		pause = max(hearEvery, 20*time.Since(start)) // at most a twentieth of a core
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *Cluster) hear(now time.Time) {
+	p := c.members.peers.Load()
+	c.reports.keep(p)
+	ids := *c.speaker.ids.Load()
+	s := c.reports.sum(p, ids, now)
+	doubts := map[uint64]bool{}
+	for mark, id := range ids {
+		doubts[mark] = slices.ContainsFunc(s.said[id], Testimony.doubts)
+	}
+	c.speaker.doubts.Store(&doubts)
+	before := c.sums.Swap(&s)
+	news := News{Elsewhere: s.elsewhere, Looked: s.newly(*before)}
+	if p != c.heardOf { // who checks what may have changed
+		c.heardOf = p
+		news.Looked = slices.Collect(maps.Values(ids))
+	}
+	c.opt.Hear(news)
+}
+
+// News is what the others say of this node's backends.
+type News struct {
+	Elsewhere map[string]backend.Elsewhere // of all, by id
+	Looked    []string                     // those whose testimonies are not the same as last time, or about whose checks others decide now
+}
+
+// Said is what the others' reports say of a backend's health, at most a moment
+// old.
+func (c *Cluster) Said(id string) []Testimony { return c.sums.Load().said[id] }

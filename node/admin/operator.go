@@ -1,0 +1,98 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/starling-lb/starling/node/api"
+)
+
+func (s *Server) pools(c *call) error {
+	list := s.opt.Node.Pools()
+	if list.Pools == nil {
+		list.Pools = []api.Pool{}
+	}
+	return putJSON(&c.Response, list)
+}
+
+func (s *Server) addBackend(c *call) error {
+	b := api.NewBackend{Weight: 1}
+	if err := c.readJSON(&b); err != nil {
+		return err
+	}
+	if err := s.opt.Node.AddBackend(c.path["pool"], b); err != nil {
+		return err
+	}
+	return s.done(c, "add backend", "backend", b.ID, "pool", c.path["pool"])
+}
+
+func (s *Server) removeBackend(c *call) error {
+	if err := s.opt.Node.RemoveBackend(c.path["pool"], c.path["id"]); err != nil {
+		return err
+	}
+	return s.done(c, "remove backend", "backend", c.path["id"], "pool", c.path["pool"])
+}
+
+func (s *Server) weighBackend(c *call) error {
+	var want struct {
+		Weight int `json:"weight"`
+	}
+	if err := c.readJSON(&want); err != nil {
+		return err
+	}
+	if err := s.opt.Node.WeighBackend(c.path["id"], want.Weight); err != nil {
+		return err
+	}
+	return s.done(c, "weigh backend", "backend", c.path["id"], "weight", want.Weight)
+}
+
+func (s *Server) setPolicy(c *call) error {
+	var want struct {
+		Policy string `json:"policy"`
+	}
+	if err := c.readJSON(&want); err != nil {
+		return err
+	}
+	if err := s.opt.Node.SetPolicy(c.path["pool"], want.Policy); err != nil {
+		return err
+	}
+	return s.done(c, "set policy", "pool", c.path["pool"], "policy", want.Policy)
+}
+
+func (s *Server) changeBackend(verb Verb) func(*call) error {
+	return func(c *call) error {
+		if err := s.opt.Node.ChangeBackend(c.path["id"], verb); err != nil {
+			return err
+		}
+		return s.done(c, string(verb)+" backend", "backend", c.path["id"])
+	}
+}
+
+// done answers a change that was made, and leaves a line of who made it.
+func (s *Server) done(c *call, what string, about ...any) error {
+	s.opt.Logger.Info("operator: "+what, append(about, "client", c.RemoteAddr().String(), "request_id", c.id)...)
+	return putJSON(&c.Response, struct{}{})
+}
+
+// readJSON reads the body into v, strictly: what v does not know is an error
+// that names it.
+func (c *call) readJSON(v any) error {
+	dec := json.NewDecoder(bytes.NewReader(c.PostBody()))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(v)
+	if err == nil {
+		if _, more := dec.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("something stands after the object")
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the body is empty")
+	}
+	if err != nil {
+		return refuse(BadRequest, "%s takes a JSON object: %s", c.Path(), strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package admin
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/starling-lb/starling/node/api"
+)
+
+// operate sends a change with a body.
+func operate(t *testing.T, s *Server, request, body string) (status int, code, text string) {
+	t.Helper()
+	method, target, _ := strings.Cut(request, " ")
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Addr().String()+target, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused api.Error
+	_ = json.Unmarshal(data, &refused)
+	return resp.StatusCode, refused.Error.Code, string(data)
+}
+
+func TestOperator(t *testing.T) {
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	r := newRig()
+	s := r.start(t)
+	for _, c := range []struct{ request, body, changed string }{
+		{"POST /v1/backends/b1/drain", "", "drain b1"},
+		{"POST /v1/backends/b%2F1/undrain", "", "undrain b/1"},
+		{"POST /v1/backends/b1/eject", "", "eject b1"},
+		{"POST /v1/backends/b1/admit", "", "admit b1"},
+		{"POST /v1/backends/b1/reset", "", "reset b1"},
+		{"POST /v1/backends/b1/weight", `{"weight": 2}`, "weigh b1 2"},
+		{"POST /v1/pools/llm/backends", `{"url": "http://a:1"}`, "add llm {ID: URL:http://a:1 Weight:1 MaxStreams:0}"},
+		{"POST /v1/pools/llm/backends", `{"id": "x", "url": "http://a:1", "weight": 3, "max_streams": 4}`, "add llm {ID:x URL:http://a:1 Weight:3 MaxStreams:4}"},
+		{"DELETE /v1/pools/llm/backends/b1", "", "remove llm b1"},
+		{"POST /v1/pools/llm/policy", `{"policy": "random"}`, "policy llm random"},
+	} {
+		r.node.changed = ""
+		status, _, text := operate(t, s, c.request, c.body)
+		if status != 200 || text != "{}\n" || r.node.changed != c.changed {
+			t.Errorf("%s: %d %q, changed %q", c.request, status, text, r.node.changed)
+		}
+	}
+}
+
+func TestOperatorRefused(t *testing.T) {
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	r := newRig()
+	s := r.start(t)
+	for _, c := range []struct{ request, body, want string }{
+		{"POST /v1/backends/b1/weight", "", "the body is empty"},
+		{"POST /v1/backends/b1/weight", `{"wieght": 2}`, `unknown field \"wieght\"`},
+		{"POST /v1/backends/b1/weight", `{"weight": 2.5}`, "2.5"},
+		{"POST /v1/backends/b1/weight", `{"weight": 2} {}`, "after the object"},
+		{"POST /v1/backends/b1/weight", `[2]`, "JSON object"},
+		{"POST /v1/backends/b1/drain", `{}`, "takes no body"},
+	} {
+		status, code, text := operate(t, s, c.request, c.body)
+		if status != 400 || code != string(BadRequest) || !strings.Contains(text, c.want) || r.node.changed != "" {
+			t.Errorf("%s %s: %d %s", c.request, c.body, status, text)
+		}
+	}
+	r.node.refusal = refuse(NotFound, "there is no backend b9")
+	if status, code, text := operate(t, s, "POST /v1/backends/b9/drain", ""); status != 404 || code != string(NotFound) || !strings.Contains(text, "no backend b9") {
+		t.Errorf("an unknown backend: %d %s", status, text)
+	}
+	if status, _, _ := operate(t, s, "GET /v1/backends/b9/drain", ""); status != 405 {
+		t.Errorf("GET of a verb: %d", status)
+	}
+}

@@ -1,0 +1,138 @@
+// Package client asks the admin API of a node what the commands want to know.
+// It must not know how anything is done, nor how it is shown.
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/starling-lb/starling/node/api"
+)
+
+// DefaultAdmin is where a node's admin API is unless somebody says otherwise.
+const DefaultAdmin = "http://127.0.0.1:9901"
+
+const (
+	maxAnswer = 64 << 20 // bytes; a node lists at most 10,000 streams
+	patience  = 30 * time.Second
+)
+
+// RefusedError is the node's own answer that it will not.
+type RefusedError struct {
+	Status int
+	api.ErrorBody
+}
+
+func (e *RefusedError) Error() string { return e.Message }
+
+// Client asks one node.
+type Client struct {
+	base  string
+	token string
+	http  http.Client
+}
+
+// New makes a client of the node whose admin API is at admin, a URL or
+// host:port. tokenFile, if any, holds the token that it asks for.
+func New(admin, tokenFile string) (*Client, error) {
+	admin = cmp.Or(admin, DefaultAdmin)
+	if !strings.Contains(admin, "://") {
+		admin = "http://" + admin
+	}
+	u, err := url.Parse(admin)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.Trim(u.Path, "/") != "" {
+		return nil, fmt.Errorf("%q is no address of an admin API; write for example %s", admin, DefaultAdmin)
+	}
+	c := &Client{base: u.Scheme + "://" + u.Host, http: http.Client{Timeout: patience}}
+	if tokenFile == "" {
+		return c, nil
+	}
+	data, err := os.ReadFile(tokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("token: %w", err)
+	}
+	if c.token = strings.TrimSpace(string(data)); c.token == "" || strings.ContainsAny(c.token, "\r\n") {
+		return nil, fmt.Errorf("token: %s holds no single line", tokenFile)
+	}
+	return c, nil
+}
+
+// Get reads what stands at a path into v.
+func (c *Client) Get(ctx context.Context, v any, path ...string) error {
+	return c.do(ctx, http.MethodGet, nil, v, path...)
+}
+
+// Post sends body, which may be nil, to a path.
+func (c *Client) Post(ctx context.Context, body any, path ...string) error {
+	return c.do(ctx, http.MethodPost, body, nil, path...)
+}
+
+// Delete takes away what stands at a path.
+func (c *Client) Delete(ctx context.Context, path ...string) error {
+	return c.do(ctx, http.MethodDelete, nil, nil, path...)
+}
+
+// do puts one question. The parts of a path are escaped.
+func (c *Client) do(ctx context.Context, method string, body, v any, path ...string) error {
+	at := c.base + "/v1"
+	for _, p := range path {
+		at += "/" + url.PathEscape(p)
+	}
+	var send io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("encode %T: %w", body, err)
+		}
+		send = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, at, send)
+	if err != nil {
+		return err
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var at *url.Error
+		if errors.As(err, &at) {
+			err = at.Err
+		}
+		return fmt.Errorf("no node answers at %s (%w); is it running? --admin or STARLING_ADMIN says where its admin API is", c.base, err)
+	}
+	defer resp.Body.Close()
+	return read(c.base, resp, v)
+}
+
+func read(base string, resp *http.Response, v any) error {
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("the answer of %s broke off: %w", base, err)
+	case len(data) > maxAnswer:
+		return fmt.Errorf("the answer of %s is longer than %d bytes", base, maxAnswer)
+	case resp.StatusCode != http.StatusOK:
+		var refused api.Error
+		if json.Unmarshal(data, &refused) != nil || refused.Error.Code == "" {
+			return fmt.Errorf("%s answered %s, and not as starling does; is that its admin API?", base, resp.Status)
+		}
+		return &RefusedError{Status: resp.StatusCode, ErrorBody: refused.Error}
+	case v == nil:
+		return nil
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("the answer of %s is not as expected (%w); is it a starling of another version?", base, err)
+	}
+	return nil
+}

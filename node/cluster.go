@@ -1,0 +1,147 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/starling-lb/starling/gossip"
+	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/proxy/backend"
+)
+
+// What the other nodes are to this one: gossip spreads what the pools say, and
+// tells the pools what the others say. A node alone has no cluster, and all of
+// this does nothing.
+
+// joinCluster makes this node one of several, once it serves: what it tells the
+// others of itself is then known.
+func (n *Node) joinCluster(ctx context.Context) error {
+	if !n.cfg.Cluster.On() {
+		return nil
+	}
+	cluster, err := gossip.New(n.cfg.Cluster.gossip(), gossip.Options{
+		ID: n.dir.id, Dir: n.dir.path,
+		Self: gossip.Meta{
+			Name: n.cfg.Node.Name, Zone: n.cfg.Node.Zone, Version: Version().Version, ConfigHash: n.cfg.Hash(),
+			Proxy: n.ProxyAddrs()[0], Admin: n.AdminAddr(),
+		},
+		Logger: n.log.With("component", "gossip"), Metrics: n.registry,
+		Reports: n.reports, Hear: n.hear,
+		Listen: n.opt.Listen, ListenPacket: n.opt.ListenPacket, Dial: n.opt.DialPeers,
+	})
+	if err != nil {
+		return err
+	}
+	n.cluster.Store(cluster)
+	return cluster.Start(ctx)
+}
+
+func (n *Node) leaveCluster(ctx context.Context) error {
+	if c := n.cluster.Load(); c != nil {
+		return c.Stop(ctx)
+	}
+	return nil
+}
+
+// sayDraining tells the others that this node ends.
+func (n *Node) sayDraining() {
+	if c := n.cluster.Load(); c != nil {
+		c.Update(func(m *gossip.Meta) { m.Draining = true })
+	}
+}
+
+func (n *Node) reports() []backend.Report {
+	var out []backend.Report
+	now := time.Now()
+	for _, p := range n.proxy.Pools() {
+		out = append(out, p.Reports(now)...)
+	}
+	return out
+}
+
+// hear gives the pools what the others say. While this node cannot trust its
+// view of them, verdicts stay as they are.
+func (n *Node) hear(news gossip.News) {
+	c, now := n.cluster.Load(), time.Now()
+	looked := map[string]bool{}
+	if c.Steady() {
+		for _, id := range news.Looked {
+			looked[id] = true
+		}
+	}
+	for _, p := range n.proxy.Pools() {
+		p.Hear(news.Elsewhere)
+		for _, b := range p.Backends() {
+			if looked[b.ID] {
+				_, checking := c.Represents(b.ID, p.Health().Representatives)
+				p.Testify(b, now, witnesses(c.Said(b.ID)), checking)
+			}
+		}
+	}
+}
+
+func witnesses(said []gossip.Testimony) []backend.Witness {
+	var out []backend.Witness
+	for _, t := range said {
+		w := backend.Witness{Node: t.Node, Looks: t.Looks}
+		if !t.Heard.IsZero() {
+			w.Heard = t.Heard.UnixNano()
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// assigned tells whether this node checks the backend: a few do for all.
+func (n *Node) assigned(b *backend.Backend) bool {
+	c := n.cluster.Load()
+	if c == nil {
+		return true
+	}
+	h := b.Pool().Health()
+	return c.Assigned(b.ID, h.Representatives, max(h.Interval, h.DownInterval))
+}
+
+// counted is how many members there are, and how many of them are alive; those
+// that left are none.
+func (n *Node) counted() (members, alive int) {
+	c := n.cluster.Load()
+	if c == nil {
+		return 1, 1
+	}
+	for _, m := range c.Members() {
+		if m.State != backend.MemberLeft {
+			members++
+		}
+		if m.State != backend.MemberLeft && m.State != backend.MemberDead {
+			alive++
+		}
+	}
+	return members, alive
+}
+
+// Members answers GET /v1/members. A node alone is its only member.
+func (n *Node) Members() api.Members {
+	c := n.cluster.Load()
+	if c == nil {
+		s := n.Status()
+		return api.Members{Members: []api.Member{{
+			ID: s.Node.ID, Name: s.Node.Name, Zone: n.cfg.Node.Zone, State: s.Node.State, Version: s.Node.Version, ConfigHash: s.ConfigHash,
+		}}}
+	}
+	ages := c.ReportAges()
+	list := []api.Member{}
+	for _, m := range c.Members() {
+		age, ok := ages[m.ID]
+		entry := api.Member{
+			ID: m.ID, Name: m.Meta.Name, Address: m.Address.String(), Zone: m.Meta.Zone, State: m.State, Version: m.Meta.Version,
+			ConfigHash: m.Meta.ConfigHash, RTT: m.RTT.Seconds(), UDPLost: m.UDPLost, Self: m.Self, Admin: m.Meta.Admin, Since: m.Since,
+		}
+		if ok {
+			seconds := age.Seconds()
+			entry.ReportAge = &seconds
+		}
+		list = append(list, entry)
+	}
+	return api.Members{Members: list}
+}

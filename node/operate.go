@@ -1,0 +1,120 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/starling-lb/starling/node/admin"
+	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/proxy/backend"
+)
+
+// AddBackend answers POST /v1/pools/{pool}/backends.
+func (n *Node) AddBackend(pool string, b api.NewBackend) error {
+	c := backend.Config{ID: b.ID, URL: b.URL, Weight: b.Weight, MaxStreams: b.MaxStreams}
+	if err := invalid(c); err != nil {
+		return err
+	}
+	if at, err := backend.ParseURL(c.URL); err == nil {
+		c.ID = cmp.Or(c.ID, at.Dial)
+	}
+	return n.supply.add(pool, c)
+}
+
+// RemoveBackend answers DELETE /v1/pools/{pool}/backends/{id}.
+func (n *Node) RemoveBackend(pool, id string) error { return n.supply.remove(pool, id) }
+
+// WeighBackend answers POST /v1/backends/{id}/weight.
+func (n *Node) WeighBackend(id string, weight int) error { return n.supply.weigh(id, weight) }
+
+// SetPolicy answers POST /v1/pools/{pool}/policy.
+func (n *Node) SetPolicy(pool, policy string) error {
+	if !slices.Contains(backend.Policies(), policy) {
+		return refuse(admin.BadRequest, "there is no policy %q; there are %v", policy, backend.Policies())
+	}
+	return n.supply.rule(pool, policy)
+}
+
+// ChangeBackend answers POST /v1/backends/{id}/drain and its like. Drains are
+// kept, as all decisions are; ejections are not.
+func (n *Node) ChangeBackend(id string, verb admin.Verb) error {
+	switch verb {
+	case admin.Drain, admin.Undrain:
+		return n.supply.hold(id, verb == admin.Drain)
+	case admin.Reset:
+		return n.supply.reset(id)
+	}
+	p, b := n.backend(id)
+	if b == nil {
+		return noBackend(id, "any pool")
+	}
+	if verb == admin.Eject {
+		p.Eject(b, time.Now(), n.cfg.Pools[p.Name].Outlier.BaseEjection)
+	} else {
+		p.Admit(b, time.Now())
+	}
+	return nil
+}
+
+// backend finds a backend that streams may go to.
+func (n *Node) backend(id string) (*backend.Pool, *backend.Backend) {
+	for _, p := range n.proxy.Pools() {
+		for _, b := range p.Backends() {
+			if b.ID == id {
+				return p, b
+			}
+		}
+	}
+	return nil, nil
+}
+
+// apply makes a pool what is wanted of it.
+func (n *Node) apply(pool string, want wanted) error {
+	if err := n.proxy.Update(pool, want.list); err != nil {
+		return err
+	}
+	for _, p := range n.proxy.Pools() {
+		if p.Name != pool {
+			continue
+		}
+		if p.Placement().Policy != want.policy {
+			if err := p.SetPolicy(want.policy, 0, ""); err != nil {
+				return err
+			}
+		}
+		now := time.Now()
+		for _, b := range p.Backends() {
+			draining := b.Standing().State == backend.Draining
+			switch drained := want.drained[b.ID]; {
+			case drained && !draining:
+				p.Drain(b, now, n.drainEnd(pool, now))
+			case draining && !drained:
+				p.Undrain(b, now)
+			}
+		}
+	}
+	return nil
+}
+
+// drainEnd is when a drain that begins now is given up; zero: never.
+func (n *Node) drainEnd(pool string, now time.Time) time.Time {
+	limit := n.cfg.Pools[pool].Backend.DrainTimeout
+	if limit == 0 {
+		return time.Time{}
+	}
+	return now.Add(limit)
+}
+
+// Pools answers GET /v1/pools.
+func (n *Node) Pools() api.Pools {
+	list := []api.Pool{}
+	for _, p := range n.proxy.Pools() {
+		entry := api.Pool{Name: p.Name, Policy: p.Placement().Policy, Usable: p.Usable(), Waiting: p.Waiting(), Panic: p.Panic()}
+		for _, b := range p.Backends() {
+			entry.InFlight += b.InFlight()
+		}
+		list = append(list, entry)
+	}
+	return api.Pools{Pools: list}
+}

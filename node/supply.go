@@ -1,0 +1,257 @@
+package node
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/starling-lb/starling/node/admin"
+	"github.com/starling-lb/starling/proxy/backend"
+)
+
+// supply puts together the backends of every pool: those that the
+// configuration lists, those that were found, and what operators decided, which
+// beats both until it is taken back.
+type supply struct {
+	log   *slog.Logger
+	apply func(pool string, want wanted) error
+
+	mu      sync.Mutex // held while a change is decided and applied
+	listed  map[string][]backend.Config
+	found   map[string][]backend.Config
+	decided decisions
+	path    string          // where they are kept
+	doubled map[string]bool // ids that were said to stand in two pools
+}
+
+// wanted is what a pool is to be.
+type wanted struct {
+	list    []backend.Config
+	drained map[string]bool // ids that operators drain
+	policy  string          // that operators chose; "": the configuration's
+}
+
+func newSupply(log *slog.Logger, apply func(string, wanted) error) *supply {
+	return &supply{
+		log: log, apply: apply, doubled: map[string]bool{},
+		listed: map[string][]backend.Config{}, found: map[string][]backend.Config{},
+	}
+}
+
+// start reads the decisions of former runs and applies the lists.
+func (s *supply) start(path string, listed map[string][]backend.Config) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listed, s.path = listed, path
+	var err error
+	if s.decided, err = readDecisions(path); err != nil {
+		return err
+	}
+	return s.applyAll()
+}
+
+// find takes what discovery found for a pool.
+func (s *supply) find(pool string, list []backend.Config) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.found[pool] = list
+	if err := s.applyAll(); err != nil {
+		s.log.Error("discovered backends are not used", "pool", pool, "err", err)
+	}
+}
+
+// add brings an operator's backend to a pool.
+func (s *supply) add(pool string, c backend.Config) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.pool(pool) {
+		return s.noPool(pool)
+	}
+	if at, _, ok := s.have(c.ID); ok {
+		return refuse(admin.Conflict, "backend %q is in pool %s already; choose another id, or remove that first", c.ID, at)
+	}
+	return s.decide(c.ID, func(d *decision) { *d = decision{Pool: pool, Added: &c} })
+}
+
+// remove takes a backend out of a pool, whoever named it.
+func (s *supply) remove(pool, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, _, ok := s.have(id)
+	switch {
+	case !s.pool(pool):
+		return s.noPool(pool)
+	case !ok || at != pool:
+		return noBackend(id, "pool "+pool)
+	}
+	return s.decide(id, func(d *decision) {
+		if d.Added != nil {
+			*d = decision{} // nobody else names it
+			return
+		}
+		*d = decision{Pool: pool, Removed: true}
+	})
+}
+
+// weigh gives a backend an operator's weight.
+func (s *supply) weigh(id string, weight int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pool, c, ok := s.have(id)
+	if !ok {
+		return noBackend(id, "any pool")
+	}
+	c.Weight = weight
+	if err := invalid(c); err != nil {
+		return err
+	}
+	return s.decide(id, func(d *decision) { d.Pool, d.Weight = pool, weight })
+}
+
+// hold notes that operators drain a backend, or that they do so no more.
+func (s *supply) hold(id string, drained bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pool, _, ok := s.have(id)
+	if !ok {
+		return noBackend(id, "any pool")
+	}
+	return s.decide(id, func(d *decision) { d.Pool, d.Drained = pool, drained })
+}
+
+// rule has an operator's policy choose in a pool.
+func (s *supply) rule(pool, policy string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.pool(pool) {
+		return s.noPool(pool)
+	}
+	return s.put(s.decided.withPolicy(pool, policy))
+}
+
+// reset takes every decision on a backend back.
+func (s *supply) reset(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _, known := s.have(id)
+	if _, decided := s.decided.Backends[id]; !known && !decided {
+		return noBackend(id, "any pool, and nothing was decided of it")
+	}
+	return s.decide(id, func(d *decision) { *d = decision{} })
+}
+
+// decide changes the decision on a backend; mu is held.
+func (s *supply) decide(id string, change func(*decision)) error {
+	return s.put(s.decided.with(id, change))
+}
+
+// put has decisions in force, on disk first. What cannot be applied is taken
+// back; mu is held.
+func (s *supply) put(next decisions) error {
+	if err := next.write(s.path); err != nil {
+		return err
+	}
+	before := s.decided
+	s.decided = next
+	if err := s.applyAll(); err != nil {
+		s.decided = before
+		return errors.Join(err, before.write(s.path), s.applyAll())
+	}
+	return nil
+}
+
+// applyAll hands every pool its backends; mu is held.
+func (s *supply) applyAll() error {
+	owner := map[string]string{}
+	for _, pool := range slices.Sorted(maps.Keys(s.listed)) {
+		list := s.sum(pool)
+		list = slices.DeleteFunc(list, func(c backend.Config) bool {
+			other, twice := owner[c.ID]
+			if !twice {
+				owner[c.ID] = pool
+				return false
+			}
+			if !s.doubled[c.ID] {
+				s.doubled[c.ID] = true
+				s.log.Warn("a backend's id stands in two pools, and ids are unique over all; it serves only the first", "backend", c.ID, "first", other, "second", pool)
+			}
+			return true
+		})
+		want := wanted{list: list, drained: map[string]bool{}, policy: s.decided.Policies[pool]}
+		for _, c := range list {
+			want.drained[c.ID] = s.decided.Backends[c.ID].Drained
+		}
+		if err := s.apply(pool, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sum is a pool's list: the file's first, then what was found, then what was
+// added; each id once.
+func (s *supply) sum(pool string) []backend.Config {
+	var list []backend.Config
+	seen := map[string]bool{}
+	take := func(c backend.Config) {
+		d := s.decided.Backends[c.ID]
+		if seen[c.ID] || d.Removed && d.Pool == pool {
+			return
+		}
+		seen[c.ID] = true
+		if d.Weight > 0 {
+			c.Weight = d.Weight
+		}
+		list = append(list, c)
+	}
+	for _, c := range s.listed[pool] {
+		take(c)
+	}
+	for _, c := range s.found[pool] {
+		take(c)
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.decided.Backends)) {
+		if d := s.decided.Backends[id]; d.Added != nil && d.Pool == pool {
+			take(*d.Added)
+		}
+	}
+	return list
+}
+
+// have finds a backend that is in use; mu is held.
+func (s *supply) have(id string) (pool string, c backend.Config, ok bool) {
+	for pool := range s.listed {
+		for _, c := range s.sum(pool) {
+			if c.ID == id {
+				return pool, c, true
+			}
+		}
+	}
+	return "", c, false
+}
+
+// pool tells whether there is such a pool; mu is held.
+func (s *supply) pool(name string) bool {
+	_, ok := s.listed[name]
+	return ok
+}
+
+func (s *supply) noPool(pool string) error {
+	return refuse(admin.NotFound, "there is no pool %q; there are %v", pool, slices.Sorted(maps.Keys(s.listed)))
+}
+
+func noBackend(id, where string) error {
+	return refuse(admin.NotFound, "there is no backend %q in %s; GET /v1/backends lists what there is", id, where)
+}
+
+// invalid is the first thing that is wrong with a backend; nil if nothing is.
+func invalid(c backend.Config) (err error) {
+	c.Validate(func(key, format string, args ...any) {
+		if err == nil {
+			err = refuse(admin.BadRequest, key+": "+format, args...)
+		}
+	})
+	return err
+}

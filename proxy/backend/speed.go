@@ -1,0 +1,193 @@
+package backend
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// How fast a backend is, is read from what its streams get while they run: the
+// time between two tokens hardly depends on the size of a request, unlike any
+// latency. Where answers come whole, the time to their heads has to do. Either
+// is a rate of things per second of waiting for them, with the waiting that
+// has brought nothing yet counted too, so that a backend that froze shows.
+
+const (
+	window      = 2 * time.Second  // of a reading, where enough comes in that time
+	enough      = 64               // things in a window; where they take longer, so does the window
+	memory      = 30 * time.Second // of a reading where nothing runs
+	doubt       = 20               // things that a reading has to bring to count as much as the pool's median
+	least       = 1.0              // events a second and stream: a pool with fewer is one of streams that idle
+	fastest     = 8.0              // beside the median
+	slowest     = 1.0 / 256
+	shortSample = time.Millisecond
+)
+
+// reading is what came in the time of a window, older things weighing less.
+type reading struct {
+	amount float64 // bytes or heads, as they would have come to a stream alone at the backend
+	things float64 // events or heads
+	time   float64 // that streams spent waiting for them, in seconds
+}
+
+// fold takes in a sample of dt seconds. usual is how many things come in a
+// second of waiting at the pool's backends; 0: unknown.
+func (r *reading) fold(sample reading, dt, usual float64) {
+	age := dt / window.Seconds() * min(1, sample.time/dt)
+	if usual > 0 {
+		age = min(dt/window.Seconds(), usual*sample.time/enough)
+	}
+	keep := math.Exp(-age - dt/memory.Seconds())
+	r.amount = r.amount*keep + sample.amount
+	r.things = r.things*keep + sample.things
+	r.time = r.time*keep + sample.time
+}
+
+// speed is the reading drawn towards what is expected, the more so the less it
+// tells.
+func (r *reading) speed(expected, usual float64) float64 {
+	weight := doubt / usual
+	return (r.amount + weight*expected) / (r.time + weight)
+}
+
+// tells whether the reading is worth something by itself.
+func (r *reading) tells(usual float64) bool { return usual > 0 && r.time*usual >= doubt }
+
+// pace is what Sample knows of a backend. Pool.mu guards it.
+type pace struct {
+	flown, answered, flowed, got, came uint64 // the signals at the last sample
+
+	tokens  reading
+	answers reading
+	slots   slots
+}
+
+// sample reads the signals since the last one, dt seconds ago.
+func (b *Backend) sample(at uint64, dt float64) {
+	flown, answered, flowed := b.flights.spent(at), b.answering.spent(at), b.flowing.spent(at)
+	got, came := b.made.Load(), b.heads.Load()
+	p, others, pool := &b.pace, b.elsewhere.Load(), b.pool
+	inside, running := since(flown, p.flown), since(flowed, p.flowed)
+	waiting := max(0, inside-since(answered, p.answered))
+	events := float64((got - p.got) & countMask)
+	bytes := float64(got>>countBits - p.got>>countBits)
+	heads := float64(came - p.came)
+	p.flown, p.answered, p.flowed, p.got, p.came = flown, answered, flowed, got, came
+	// With b streams at a backend each runs at 1/(1+(b-1)/knee) of the speed of
+	// one alone, since they are batched: those that flow, and those whose first
+	// token is being made, who are the rest up to the backend's cap.
+	knee := pool.now.Load().knee
+	alone := func(b float64) float64 { return 1 + max(0, b-1)/knee }
+	batch := running/dt + float64(others.Running)
+	if slots := b.terms.Load().Cap; slots > 0 {
+		batch = max(batch, min(float64(slots), inside/dt+float64(others.InFlight)))
+	}
+	p.tokens.fold(reading{bytes * alone(batch), events, running}, dt, pool.usual.tokens)
+	p.answers.fold(reading{heads * alone(waiting/dt+float64(others.InFlight-others.Running)), heads, waiting}, dt, pool.usual.answers)
+}
+
+// usual is what is usual at a pool's backends.
+type usual struct {
+	tokens, answers float64 // things in a second of waiting; 0: too few came to tell
+	streaming       bool    // answers come as they are made: tokens tell the speed
+	median          float64 // speed; 0: unknown
+}
+
+// Sample makes readings of the signals since the last call: speeds, learned
+// caps, how many to draw. It is called every 100 ms or so; what a pick reads is
+// as old as that.
+func (p *Pool) Sample(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	dt := now.Sub(p.sampled)
+	if dt < shortSample {
+		return
+	}
+	p.sampled = now
+	s, at := p.now.Load(), p.micros(now)
+	for _, b := range s.list {
+		b.sample(at, dt.Seconds())
+	}
+	p.usual.of(s.list)
+	p.publish(s.list)
+	p.learnCaps(s.list, now)
+	p.adapt(s, dt)
+}
+
+// of reads what is usual off the backends' readings.
+func (u *usual) of(list []*Backend) {
+	var tokens, answers reading
+	for _, b := range list {
+		tokens.things += b.tokens.things
+		tokens.time += b.tokens.time
+		answers.things += b.answers.things
+		answers.time += b.answers.time
+	}
+	rate := func(r reading) float64 {
+		if r.things < doubt || r.time == 0 {
+			return 0
+		}
+		return r.things / r.time
+	}
+	u.tokens, u.answers = rate(tokens), rate(answers)
+	u.streaming = u.tokens >= least
+}
+
+// reading is what tells the backend's speed, and what is usual of it; elsewhere
+// is what other nodes read, 0 where they did not.
+func (u *usual) reading(b *Backend) (r *reading, usual, elsewhere float64) {
+	if u.streaming {
+		return &b.tokens, u.tokens, b.elsewhere.Load().Speed
+	}
+	return &b.answers, u.answers, 0 // each node has enough of these
+}
+
+// publish gives every backend its speed beside the pool's median. mu is held.
+func (p *Pool) publish(list []*Backend) {
+	u, speeds := &p.usual, p.scratch[:0]
+	for _, b := range list {
+		b.reading.Store(0)
+		if u.streaming && b.tokens.tells(u.tokens) {
+			b.reading.Store(b.tokens.amount / b.tokens.time)
+		}
+		if r, usual, elsewhere := u.reading(b); r.tells(usual) {
+			speeds = append(speeds, r.amount/r.time)
+		} else if elsewhere > 0 {
+			speeds = append(speeds, elsewhere)
+		}
+	}
+	u.median, p.scratch = median(speeds), speeds
+	for _, b := range list {
+		r, usual, expected := u.reading(b)
+		if expected == 0 {
+			expected = u.median
+		}
+		if u.median == 0 || usual == 0 {
+			b.speed.Store(1)
+			continue
+		}
+		b.speed.Store(min(fastest, max(slowest, r.speed(expected, usual)/u.median)))
+	}
+}
+
+// median is the middle of the values, which it sorts; 0 where there are none.
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	slices.Sort(v)
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}
+
+// Reading is the backend's speed by what this node's own streams got there, in
+// bytes a second of a stream alone, for other nodes to hear; 0: too few ran.
+func (b *Backend) Reading() float64 { return b.reading.Load() }
+
+// Speed is the backend's beside the median of its pool, by the last sample; 1
+// where nothing is known.
+func (b *Backend) Speed() float64 {
+	if s := b.speed.Load(); s > 0 {
+		return s
+	}
+	return 1
+}

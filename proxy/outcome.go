@@ -1,0 +1,57 @@
+package proxy
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/starling-lb/starling/proxy/backend"
+)
+
+// headed tells the pool that the head of an answer came. One that says that
+// the backend could not do its work is a failure of the backend's all the same,
+// though the client gets it as it is.
+func (s *Stream) headed(b *backend.Backend, from time.Time, connecting time.Duration) {
+	s.headAt = time.Now()
+	switch status := s.client.resp.Status; status {
+	case 502, 503, 504:
+		s.pool.Failed(b, s.headAt, backend.FailedGateway, fmt.Sprintf("it answered %d", status))
+		return
+	}
+	if sent := s.sentAt.Load(); sent != 0 {
+		from, connecting = time.Unix(0, sent), 0
+	}
+	s.lease.Answered(s.headAt)
+	s.pool.Succeeded(b, s.headAt, max(0, s.headAt.Sub(from)-connecting))
+}
+
+// asking is when the attempt that begins, and has its place, began to ask.
+func (s *Stream) asking() time.Time {
+	if s.attempts > 1 {
+		return time.Now()
+	}
+	return s.started.Add(s.queued + s.bodyWait)
+}
+
+// kind is what the failure of an attempt says of the backend.
+func (f *failure) kind() backend.FailureKind {
+	switch {
+	case f.code == backend.CodeRefused, f.timeout == "connect":
+		return backend.FailedConnect
+	case f.code == backend.CodeTimeout:
+		return backend.FailedTimeout
+	}
+	return backend.FailedBroke
+}
+
+// ended tells the pool how an answer that had begun came to its end.
+func (s *Stream) ended(b *backend.Backend, why backend.Reason, f *failure) {
+	if b == nil || s.headAt.IsZero() {
+		return
+	}
+	switch now := time.Now(); why {
+	case backend.Done:
+		s.pool.Finished(b, now.Sub(s.started))
+	case backend.BackendBroke:
+		s.pool.Broke(b, now, f.message)
+	}
+}
