@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // network joins the nodes of a town. A road between two of them can be cut: what
@@ -63,7 +66,7 @@ func (n *network) dialer(from string) func(context.Context, string, string) (net
 		if err != nil {
 			return nil, err
 		}
-		l := &link{Conn: c, net: n, road: r}
+		l := &link{Conn: c, net: n, road: r, closed: make(chan struct{})}
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.links[l] = struct{}{}
@@ -127,6 +130,39 @@ type link struct {
 	net  *network
 	road road
 	lost bool // network.mu guards it
+
+	closed chan struct{}
+	once   sync.Once
+	end    atomic.Int64 // the deadline of reads, in ns; 0: none
+}
+
+func (l *link) SetDeadline(t time.Time) error {
+	_ = l.Conn.SetWriteDeadline(t)
+	return l.SetReadDeadline(t)
+}
+
+func (l *link) SetReadDeadline(t time.Time) error {
+	l.end.Store(0)
+	if !t.IsZero() {
+		l.end.Store(t.UnixNano())
+	}
+	return l.Conn.SetReadDeadline(t)
+}
+
+// wait is until what is held back may go on.
+func (l *link) wait(held <-chan struct{}) error {
+	var late <-chan time.Time
+	if end := l.end.Load(); end != 0 {
+		late = time.After(time.Until(time.Unix(0, end)))
+	}
+	select {
+	case <-held:
+		return nil
+	case <-l.closed:
+		return net.ErrClosed
+	case <-late:
+		return os.ErrDeadlineExceeded
+	}
 }
 
 func (l *link) Read(b []byte) (int, error) {
@@ -143,8 +179,10 @@ func (l *link) Read(b []byte) (int, error) {
 		l.net.mu.Unlock()
 		switch {
 		case held != nil && err == nil:
-			<-held // what had arrived before a cut arrives after it
-			return k, err
+			if err := l.wait(held); err != nil {
+				return 0, err
+			}
+			return k, nil // what had arrived before a cut arrives after it
 		case cut && err == nil:
 			continue
 		}
@@ -164,6 +202,7 @@ func (l *link) Write(b []byte) (int, error) {
 }
 
 func (l *link) Close() error {
+	l.once.Do(func() { close(l.closed) })
 	l.net.mu.Lock()
 	delete(l.net.links, l)
 	l.net.mu.Unlock()

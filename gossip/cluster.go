@@ -59,6 +59,7 @@ type Cluster struct {
 	speaker speaker
 	sums    atomic.Pointer[sums]
 	heard   chan struct{} // holds one when a report brought news
+	nudged  chan struct{} // holds one when something should be told soon
 	heardOf *peers        // who was there when sums were made last; only hearLoop uses it
 	records records
 	learned chan struct{} // holds one when a record came from another node
@@ -107,7 +108,7 @@ func New(cfg Config, opt Options) (*Cluster, error) {
 	}
 	opt.fill()
 	c := &Cluster{cfg: cfg, opt: opt, pace: lanPace(), log: opt.Logger, self: opt.Self, renewed: make(chan struct{}, 1), arrived: make(chan struct{}, 1)}
-	c.started = make(chan struct{})
+	c.started, c.nudged = make(chan struct{}), make(chan struct{}, 1)
 	c.heard, c.learned = make(chan struct{}, 1), make(chan struct{}, 1)
 	c.records.known = map[recordName]Record{}
 	c.records.queue = memberlist.TransmitLimitedQueue{RetransmitMult: 4, NumNodes: func() int { return 1 + len(c.members.peers.Load().list) }}
@@ -299,7 +300,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 		c.cancel()
 		c.tasks.Wait()
 		if wait := leaveFor(ctx); wait > 0 {
-			if e := c.list.Leave(wait); e != nil {
+			if e := c.list.Leave(wait); e != nil && len(c.members.peers.Load().list) > 0 {
 				c.log.Warn("left without a word; the others will take this node for dead", "err", e)
 			}
 		}
@@ -383,7 +384,7 @@ func (c *Cluster) tellLoop(ctx context.Context) {
 		}
 		for _, change := range c.members.drain() {
 			if m := change.Member; m.State != change.Was && !m.Self {
-				c.log.Info("member", "node", m.Meta.Name, "id", m.ID, "address", m.Address, "state", m.State, "was", change.Was)
+				c.log.Info("member changed", "member", m.Meta.Name, "id", m.ID, "address", m.Address, "state", m.State, "was", change.Was)
 			}
 			wake(c.heard)
 			if change.Was == "" && !change.Member.Self {

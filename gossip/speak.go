@@ -17,10 +17,13 @@ import (
 const (
 	speakEvery  = 200 * time.Millisecond
 	speakRarest = time.Second
-	freeRate    = 10               // changed entries per second, up to which speakEvery holds
-	softWait    = time.Second      // that a change waits which does not matter at once
-	fullEvery   = 10 * time.Second // all there is to say
-	hearEvery   = 20 * time.Millisecond
+	freeRate    = 10                   // changed entries per second, up to which speakEvery holds
+	nudgeGap    = 2 * time.Millisecond // between two turns that a nudge brings
+	nudgeEvery  = speakEvery           // of these, on average
+	nudgeBurst  = 20                   // and as many at once
+	softWait    = time.Second          // that a change waits which does not matter at once
+	fullEvery   = 10 * time.Second     // all there is to say
+	hearEvery   = 2 * time.Millisecond // between two sums, where they cost little
 	hearIdle    = time.Second // at the latest, so that what expired is out
 )
 
@@ -33,6 +36,7 @@ type speaker struct {
 	rate     float64 // of changed entries, per second
 	lastRate time.Time
 	slow     bool // it was said that it speaks rarely
+	nudges   allowance
 
 	seq      atomic.Uint64                     // of the last chunk
 	interval atomic.Int64                      // in ns
@@ -91,9 +95,7 @@ func (c *Cluster) speakLoop(ctx context.Context) {
 	s.said, s.greeted, s.lastRate = map[uint64]spoken{}, map[string]uint64{}, time.Now()
 	s.lastFull = s.lastRate.Add(-rand.N(fullEvery)) // nodes that start together do not say all together
 	for {
-		select {
-		case <-time.After(jitterLittle(time.Duration(s.interval.Load()))):
-		case <-ctx.Done():
+		if !c.awaitTurn(ctx) {
 			return
 		}
 		now := time.Now()
@@ -117,6 +119,53 @@ func (c *Cluster) speakLoop(ctx context.Context) {
 		c.greet(entries, peers)
 	}
 }
+
+// awaitTurn waits until it is time to speak, or until a nudge, if there were
+// not too many of late.
+func (c *Cluster) awaitTurn(ctx context.Context) bool {
+	s := &c.speaker
+	usual := time.NewTimer(jitterLittle(time.Duration(s.interval.Load())))
+	defer usual.Stop()
+	nudged := c.nudged
+	if !s.nudges.any(time.Now()) {
+		nudged = nil // whoever nudges waits for the usual turn
+	}
+	select {
+	case <-usual.C:
+	case <-nudged:
+		s.nudges.take()
+		select {
+		case <-time.After(nudgeGap):
+		case <-ctx.Done():
+			return false
+		}
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// Nudge has this node tell soon what it carries, as when the last places at a
+// backend go. It never waits.
+func (c *Cluster) Nudge() { wake(c.nudged) }
+
+// allowance lets so many things happen: nudgeBurst at once, and one for every
+// nudgeEvery.
+type allowance struct {
+	left float64
+	at   time.Time
+}
+
+func (a *allowance) any(now time.Time) bool {
+	if a.at.IsZero() {
+		a.left = nudgeBurst
+	}
+	a.left = min(nudgeBurst, a.left+float64(now.Sub(a.at))/float64(nudgeEvery))
+	a.at = now
+	return a.left >= 1
+}
+
+func (a *allowance) take() { a.left-- }
 
 func jitterLittle(d time.Duration) time.Duration { return d - d/20 + rand.N(d/20+1) }
 

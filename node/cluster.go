@@ -36,6 +36,22 @@ func (n *Node) joinCluster(ctx context.Context) error {
 	return cluster.Start(ctx)
 }
 
+// GossipAddr is where other nodes reach this one's gossip, its port resolved;
+// empty for a node alone.
+func (n *Node) GossipAddr() string {
+	if c := n.cluster.Load(); c != nil {
+		return c.Addr().String()
+	}
+	return ""
+}
+
+// nudge has the others hear soon what this node carries.
+func (n *Node) nudge() {
+	if c := n.cluster.Load(); c != nil {
+		c.Nudge()
+	}
+}
+
 func (n *Node) leaveCluster(ctx context.Context) error {
 	if c := n.cluster.Load(); c != nil {
 		return c.Stop(ctx)

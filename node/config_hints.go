@@ -80,7 +80,22 @@ func hintPool(c Config, name string, hint fault) {
 	if p.Backend.TLS != (proxy.BackendTLS{}) && !slices.ContainsFunc(p.Backends, func(b backend.Config) bool { return strings.HasPrefix(b.URL, "https:") }) {
 		hint("backend.tls", "is for backends with an https url, and none has one; write https, or take it out")
 	}
+	hintPlacement(p, hint)
 	if p.Timeouts.StreamIdle == 0 && p.Timeouts.StreamTotal == 0 {
 		hint("timeouts.stream_idle", "has no limit, nor has stream_total, so a backend that hangs holds its streams for ever")
+	}
+}
+
+func hintPlacement(p proxy.PoolConfig, hint fault) {
+	byClient := p.Policy == backend.IPHash || p.Policy == backend.ConsistentHash && p.Placement.HashKey == "client_ip"
+	if byClient {
+		hint("policy", "%s goes by the client's address: clients behind one NAT or proxy share a backend; hash a header or cookie where there is one", p.Policy)
+	}
+	unlike := slices.ContainsFunc(p.Backends, func(b backend.Config) bool { return b.Weight != p.Backends[0].Weight })
+	if p.Policy == backend.StepTime && unlike {
+		hint("backends", "have unlike weights, but p2c measures how fast each is: a weight comes on top of that; leave them out where they only say how fast")
+	}
+	if p.Backend.SlowStart > 10*time.Minute {
+		hint("backend.slow_start", "%v is long: until then the others carry a new backend's part", p.Backend.SlowStart)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/starling-lb/starling/proxy"
+	"github.com/starling-lb/starling/proxy/backend"
 )
 
 func TestHints(t *testing.T) {
@@ -22,6 +23,16 @@ func TestHints(t *testing.T) {
 		{"pools.llm.backend.tls: is for backends with an https url", func(c *Config) {
 			p := c.Pools["llm"]
 			p.Backend.TLS.ServerName = "b.test"
+			c.Pools["llm"] = p
+		}},
+		{"pools.llm.policy: ip_hash goes by the client's address", func(c *Config) { setPolicy(c, backend.IPHash, "") }},
+		{"pools.llm.policy: consistent_hash goes by", func(c *Config) { setPolicy(c, backend.ConsistentHash, "client_ip") }},
+		{"", func(c *Config) { setPolicy(c, backend.ConsistentHash, "header:X-User") }},
+		{"pools.llm.backends: have unlike weights", func(c *Config) { setWeights(c, backend.StepTime) }},
+		{"", func(c *Config) { setWeights(c, backend.WeightedRoundRobin) }},
+		{"pools.llm.backend.slow_start: 1h0m0s is long", func(c *Config) {
+			p := c.Pools["llm"]
+			p.Backend.SlowStart = time.Hour
 			c.Pools["llm"] = p
 		}},
 		{"timeouts.request_header: has no limit", func(c *Config) { c.Timeouts.RequestHeader = 0 }},
@@ -52,5 +63,18 @@ func TestHints(t *testing.T) {
 func setWaits(c *Config, idle, total time.Duration) {
 	p := c.Pools["llm"]
 	p.Timeouts.StreamIdle, p.Timeouts.StreamTotal = idle, total
+	c.Pools["llm"] = p
+}
+
+func setPolicy(c *Config, policy, key string) {
+	p := c.Pools["llm"]
+	p.Policy, p.Placement.HashKey = policy, key
+	c.Pools["llm"] = p
+}
+
+func setWeights(c *Config, policy string) {
+	setPolicy(c, policy, "client_ip")
+	p := c.Pools["llm"]
+	p.Backends = []backend.Config{{URL: "http://h:1", Weight: 1}, {URL: "http://h:2", Weight: 2}}
 	c.Pools["llm"] = p
 }

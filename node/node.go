@@ -87,6 +87,9 @@ func New(cfg Config, opt Options) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}
+	for _, p := range n.proxy.Pools() {
+		p.Tight = n.nudge
+	}
 	n.prober, err = health.New(n.proxy.Pools(), health.Options{
 		Logger: n.log.With("component", "health"), Registry: n.registry, Connect: n.proxy.Connect, Assigned: n.assigned,
 	})

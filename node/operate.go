@@ -111,6 +111,7 @@ func (n *Node) Pools() api.Pools {
 	list := []api.Pool{}
 	for _, p := range n.proxy.Pools() {
 		entry := api.Pool{Name: p.Name, Policy: p.Placement().Policy, Usable: p.Usable(), Waiting: p.Waiting(), Panic: p.Panic()}
+		entry.StepTimeCV, entry.InFlightCV = p.Spread(time.Now())
 		for _, b := range p.Backends() {
 			entry.InFlight += b.InFlight()
 		}

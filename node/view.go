@@ -39,7 +39,7 @@ func (n *Node) drainInfo() *api.Drain {
 
 // Backends answers GET /v1/backends. A node alone is the whole cluster.
 func (n *Node) Backends() api.Backends {
-	list := []api.Backend{}
+	list, now := []api.Backend{}, time.Now()
 	for _, p := range n.proxy.Pools() {
 		for _, b := range p.Backends() {
 			terms := b.Terms()
@@ -49,7 +49,7 @@ func (n *Node) Backends() api.Backends {
 				Weight: terms.Weight, Cap: terms.Cap, CapSource: terms.CapSource,
 				InFlight: api.InFlight{Local: b.InFlight(), Cluster: b.InFlight() + int64(b.Elsewhere().InFlight), Waiting: b.Waiting()},
 			}
-			entry.Slow = b.Slow()
+			entry.Slow, entry.Speed, entry.StepTime = b.Slow(), b.Rate(), b.StepTime(now)
 			if s.State == backend.Ejected {
 				entry.EjectedUntil = &s.Until
 			}
@@ -72,6 +72,3 @@ func (n *Node) Streams(limit int) api.StreamList {
 	}
 	return api.StreamList{Streams: list}
 }
-
-// Events are all changes of state of pools and backends.
-func (n *Node) Events() *backend.Events { return n.proxy.Events() }

@@ -30,6 +30,8 @@ type metrics struct {
 	drains       *prometheus.CounterVec
 	drainTimes   prometheus.Histogram
 
+	speeds, stepSpread, streamSpread *prometheus.Desc
+
 	inFlight, state, panics, links, connections, waiting, replay *prometheus.Desc
 }
 
@@ -91,13 +93,16 @@ func newMetrics(s *Server) *metrics {
 		drainTimes: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "starling", Name: "drain_seconds", Help: "How long drains of backends took.", Buckets: long,
 		}),
-		panics:      desc("panic", "1 while so few backends are usable that their health is ignored.", "pool"),
-		waiting:     desc("queue_waiting", "Streams of this node that wait for a backend with room.", "pool"),
-		replay:      desc("replay_bytes", "Bytes of requests' bodies that are kept to be sent again."),
-		inFlight:    desc("streams_in_flight", "Streams of this node at a backend now.", "pool", "backend"),
-		state:       desc("backend_state", "1 for the state a backend is in.", "pool", "backend", "state"),
-		links:       desc("pool_connections", "Connections to a backend.", "pool", "backend", "state"),
-		connections: desc("client_connections", "Open connections of clients.", "listener"),
+		panics:       desc("panic", "1 while so few backends are usable that their health is ignored.", "pool"),
+		waiting:      desc("queue_waiting", "Streams of this node that wait for a backend with room.", "pool"),
+		replay:       desc("replay_bytes", "Bytes of requests' bodies that are kept to be sent again."),
+		speeds:       desc("backend_speed", "Measured speed beside the median of the pool.", "pool", "backend"),
+		stepSpread:   desc("step_time_cv", "How unlike the usable backends' predicted step times are: standard deviation over mean.", "pool"),
+		streamSpread: desc("in_flight_cv", "How unlike the usable backends' streams are: standard deviation over mean.", "pool"),
+		inFlight:     desc("streams_in_flight", "Streams of this node at a backend now.", "pool", "backend"),
+		state:        desc("backend_state", "1 for the state a backend is in.", "pool", "backend", "state"),
+		links:        desc("pool_connections", "Connections to a backend.", "pool", "backend", "state"),
+		connections:  desc("client_connections", "Open connections of clients.", "listener"),
 	}
 }
 
@@ -163,7 +168,7 @@ func (m *metrics) settled(s *Stream, b *backend.Backend, why backend.Reason) {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.inFlight, m.state, m.panics, m.links, m.connections, m.waiting, m.replay} {
+	for _, d := range []*prometheus.Desc{m.speeds, m.stepSpread, m.streamSpread, m.inFlight, m.state, m.panics, m.links, m.connections, m.waiting, m.replay} {
 		ch <- d
 	}
 }
@@ -174,16 +179,21 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	gauge(m.replay, float64(m.server.replay.Load()))
+	now := time.Now()
 	for _, p := range m.server.pools {
 		gauge(m.waiting, float64(p.Waiting()), p.Name)
 		gauge(m.panics, truth(p.Panic()), p.Name)
+		steps, streams := p.Spread(now)
+		gauge(m.stepSpread, steps, p.Name)
+		gauge(m.streamSpread, streams, p.Name)
 		for _, b := range p.Backends() {
 			gauge(m.inFlight, float64(b.InFlight()), p.Name, b.ID)
+			gauge(m.speeds, b.Speed(), p.Name, b.ID)
 			gauge(m.links, float64(p.of(b).idle.Len()), p.Name, b.ID, "idle")
 			gauge(m.links, float64(p.of(b).used.Load()), p.Name, b.ID, "used")
-			now := b.Standing().State
+			is := b.Standing().State
 			for _, s := range backend.States() {
-				gauge(m.state, truth(s == now), p.Name, b.ID, string(s))
+				gauge(m.state, truth(s == is), p.Name, b.ID, string(s))
 			}
 		}
 	}

@@ -181,6 +181,10 @@ func (s *Stream) awaitAnswer(l *wire.Link) error {
 	}
 }
 
+// proofWait is how long it may take to learn that a request which may not be
+// sent twice never arrived: a round trip, as far as a backend may be away.
+const proofWait = 200 * time.Millisecond
+
 // failed says what an error before the head of the answer means.
 func (s *Stream) failed(l *wire.Link, err error) error {
 	s.mu.Lock()
@@ -202,6 +206,6 @@ func (s *Stream) failed(l *wire.Link, err error) error {
 	}
 	return &failure{
 		code: backend.CodeBroke, reason: backend.BackendBroke, message: "the backend ended the connection before its answer", err: err,
-		stale: stale && !s.answers && s.client.req.Idempotent(), blame: !stale, repeat: !s.answers && len(l.Buffered()) == 0,
+		stale: stale && !s.answers && (s.client.req.Idempotent() || l.Unseen(err, proofWait)), blame: !stale, repeat: !s.answers && len(l.Buffered()) == 0,
 	}
 }

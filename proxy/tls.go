@@ -103,7 +103,9 @@ type sessions struct {
 }
 
 // Get implements tls.ClientSessionCache.
-func (s sessions) Get(name string) (*tls.ClientSessionState, bool) { return s.of.Get(s.key + " " + name) }
+func (s sessions) Get(name string) (*tls.ClientSessionState, bool) {
+	return s.of.Get(s.key + " " + name)
+}
 
 // Put implements tls.ClientSessionCache.
 func (s sessions) Put(name string, state *tls.ClientSessionState) { s.of.Put(s.key+" "+name, state) }

@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/starling-lb/starling/node"
@@ -32,17 +33,20 @@ import (
 // PoolName is the pool that every route of a cluster's nodes leads to.
 const PoolName = "llm"
 
+// MaxNodes is how many nodes Start can start in one process.
+const MaxNodes = 64
+
 // ErrNodes is what Start returns for a number of nodes that it cannot start.
-var ErrNodes = errors.New("more than one node is not supported yet")
+var ErrNodes = errors.New("too many nodes")
 
 // Options say what a cluster is made of.
 type Options struct {
-	Nodes    int         // 1 if left zero
+	Nodes    int         // 1 if left zero; more than 1 are one cluster
 	Backends int         // demo backends, b1 and so on
 	Backend  llm.Options // of each of them; ID and addresses are the cluster's
 
-	// UsualPorts takes the ports that people expect, 8080 and 9901 for the node,
-	// 9001 and 9101 on for the backends, each where it is free. Otherwise, and
+	// UsualPorts takes the ports that people expect, 8080, 9901 and 7946 on for the
+	// nodes, 9001 and 9101 on for the backends, each where it is free. Otherwise, and
 	// instead of one that is taken, it is any free port.
 	UsualPorts bool
 
@@ -91,8 +95,8 @@ func (c *Cluster) Backends() []*Backend { return c.backends }
 // Start brings up backends and nodes and returns when they serve, or with all
 // undone. ctx bounds the start only.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
-	if o.Nodes > 1 {
-		return nil, fmt.Errorf("%d nodes: %w; leave it at 1", o.Nodes, ErrNodes)
+	if o.Nodes > MaxNodes {
+		return nil, fmt.Errorf("%d nodes: %w; ask for up to %d", o.Nodes, ErrNodes, MaxNodes)
 	}
 	c := &Cluster{}
 	err := c.startAll(ctx, o)
@@ -114,7 +118,12 @@ func (c *Cluster) startAll(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	return c.startNode(ctx, o)
+	for i := range max(1, o.Nodes) {
+		if err := c.startNode(ctx, o, i); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Cluster) startBackend(ctx context.Context, o Options, i int) error {
@@ -135,28 +144,44 @@ func (c *Cluster) startBackend(ctx context.Context, o Options, i int) error {
 	return nil
 }
 
-func (c *Cluster) startNode(ctx context.Context, o Options) error {
-	n, err := node.New(c.config(ctx, o), node.Options{Logger: o.Logger, Dial: o.Dial})
+func (c *Cluster) startNode(ctx context.Context, o Options, i int) error {
+	cfg := c.config(ctx, o, i)
+	n, err := node.New(cfg, node.Options{Logger: o.log(cfg.Node.Name), Dial: o.Dial})
 	if err != nil {
-		return fmt.Errorf("node n1: %w", err)
+		return fmt.Errorf("node %s: %w", cfg.Node.Name, err)
 	}
 	switch err := n.Start(ctx); {
 	case errors.Is(err, syscall.EADDRINUSE) && o.UsualPorts: // taken since it was asked for
 		o.UsualPorts = false
-		return c.startNode(ctx, o)
+		return c.startNode(ctx, o, i)
 	case err != nil:
-		return fmt.Errorf("start node n1: %w", err)
+		return fmt.Errorf("start node %s: %w", cfg.Node.Name, err)
 	}
 	c.nodes = append(c.nodes, &Node{n})
 	return nil
 }
 
-// config is what a file for this cluster would hold.
-func (c *Cluster) config(ctx context.Context, o Options) node.Config {
+// log is a node's logger. Where there are several nodes each line says whose it
+// is.
+func (o *Options) log(name string) *slog.Logger {
+	if o.Logger == nil || o.Nodes < 2 {
+		return o.Logger
+	}
+	return o.Logger.With("node", name)
+}
+
+// config is what a file for node number i of this cluster would hold.
+func (c *Cluster) config(ctx context.Context, o Options, i int) node.Config {
 	cfg := node.DefaultConfig()
-	cfg.Node.Name = "n1"
-	cfg.Node.DataDir = filepath.Join(c.dir, "n1")
-	cfg.Admin.Address = o.port(ctx, 9901)
+	cfg.Node.Name = fmt.Sprintf("n%d", i+1)
+	cfg.Node.DataDir = filepath.Join(c.dir, cfg.Node.Name)
+	cfg.Admin.Address = o.port(ctx, 9901+i)
+	if o.Nodes > 1 {
+		cfg.Cluster.Bind = o.port(ctx, 7946+10*i)
+		for _, n := range c.nodes {
+			cfg.Cluster.Seeds = append(cfg.Cluster.Seeds, n.GossipAddr())
+		}
+	}
 	pool := proxy.DefaultPool()
 	for _, b := range c.backends {
 		entry := backend.DefaultConfig()
@@ -167,7 +192,7 @@ func (c *Cluster) config(ctx context.Context, o Options) node.Config {
 	route := proxy.DefaultRoute()
 	route.Pool = PoolName
 	l := proxy.DefaultListener()
-	l.Address, l.Routes = o.port(ctx, 8080), []proxy.RouteConfig{route}
+	l.Address, l.Routes = o.port(ctx, 8080+i), []proxy.RouteConfig{route}
 	cfg.Listeners = []proxy.ListenerConfig{l}
 	if o.Config != nil {
 		o.Config(&cfg)
@@ -178,10 +203,12 @@ func (c *Cluster) config(ctx context.Context, o Options) node.Config {
 // Stop drains the nodes until ctx ends, then ends what still runs, and leaves
 // nothing behind. It may be called again.
 func (c *Cluster) Stop(ctx context.Context) error {
-	var errs []error
-	for _, n := range c.nodes {
-		errs = append(errs, n.Stop(ctx))
+	errs := make([]error, len(c.nodes))
+	var stops sync.WaitGroup
+	for i, n := range c.nodes {
+		stops.Go(func() { errs[i] = n.Stop(ctx) })
 	}
+	stops.Wait()
 	now, cancel := context.WithCancel(ctx)
 	cancel() // nobody is left to ask a backend anything
 	for _, b := range c.backends {

@@ -68,7 +68,7 @@ func TestStartThatFailsLeavesNothing(t *testing.T) {
 	}
 	defer taken.Close()
 	for name, o := range map[string]testcluster.Options{
-		"nodes":   {Nodes: 3},
+		"nodes":   {Nodes: testcluster.MaxNodes + 1},
 		"backend": {Backends: 2, Backend: llm.Options{Speed: -1}},
 		"port":    {Backends: 2, Config: func(c *node.Config) { c.Listeners[0].Address = taken.Addr().String() }},
 		"admin":   {Backends: 2, Config: func(c *node.Config) { c.Admin.Address = taken.Addr().String() }},

@@ -27,9 +27,19 @@ func DemoConfig(cfg *node.Config) {
 func (c *Cluster) Guide() string {
 	var b strings.Builder
 	n := c.Node(0)
-	fmt.Fprintf(&b, "one starling and %d demo LLM backends are running\n\n", len(c.backends))
-	fmt.Fprintf(&b, "  proxy  %s\n", n.URL())
-	fmt.Fprintf(&b, "  admin  %s  try /v1/status, /v1/backends, /metrics\n", n.AdminURL())
+	what := "one starling"
+	if len(c.nodes) > 1 {
+		what = fmt.Sprintf("%d starlings, one cluster,", len(c.nodes))
+	}
+	fmt.Fprintf(&b, "%s and %d demo LLM backends are running\n\n", what, len(c.backends))
+	for _, n := range c.nodes {
+		fmt.Fprintf(&b, "  proxy  %s\n", n.URL())
+	}
+	try := "/v1/status, /v1/backends, /metrics"
+	for _, n := range c.nodes {
+		fmt.Fprintf(&b, "  admin  %s  try %s\n", n.AdminURL(), try)
+		try = "/v1/members"
+	}
 	for _, d := range c.backends {
 		fmt.Fprintf(&b, "  %-5s  %s  its switches: %s/control/faults\n", d.ID, d.URL(), d.ControlURL())
 	}

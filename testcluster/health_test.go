@@ -93,7 +93,7 @@ func TestHungBackendThatAnswersItsCheck(t *testing.T) {
 		p.Outlier.ConsecutiveFailures, p.Outlier.BaseEjection = 3, base
 		p.Timeouts.ResponseHeader = header
 	})
-	events := c.Node(0).Events().Subscribe()
+	events := c.Node(0).Events()
 	defer events.Close()
 	c.faults(0, llm.Faults{Hang: true, Health: llm.HealthOK})
 	failed := 0
@@ -145,8 +145,8 @@ func TestHungBackendThatAnswersItsCheck(t *testing.T) {
 	if n := late.Load(); n != 1 {
 		t.Errorf("%d streams were spent on the trial of a hung backend, want 1", n)
 	}
-	var own []backend.Event
-	list, _, err := events.Next(t.Context())
+	var own []api.Event
+	list, err := events.Next(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,10 +158,10 @@ func TestHungBackendThatAnswersItsCheck(t *testing.T) {
 	if len(own) != 3 || own[2].Reason != "the trial stream succeeded" {
 		t.Fatalf("events: %+v", own)
 	}
-	if out, most := own[1].At.Sub(own[0].At), (base+base/10+time.Second)*raceFactor+header; out < base || out > most {
+	if out, most := own[1].Time.Sub(own[0].Time), (base+base/10+time.Second)*raceFactor+header; out < base || out > most {
 		t.Errorf("the trial's end came %v after the first ejection, want %v to %v", out, base, most)
 	}
-	if out, most := own[2].At.Sub(own[1].At), (2*base+2*base/10+time.Second)*raceFactor; out < 2*base || out > most {
+	if out, most := own[2].Time.Sub(own[1].Time), (2*base+2*base/10+time.Second)*raceFactor; out < 2*base || out > most {
 		t.Errorf("back %v after the second ejection, want %v to %v", out, 2*base, most)
 	}
 }
@@ -212,15 +212,15 @@ func TestPanicSpreadsAndSaysSo(t *testing.T) {
 			t.Fatalf("one of three is out: status %d, %s from %s", status, code, from)
 		}
 	}
-	events := n.Events().Subscribe()
+	events := n.Events()
 	defer events.Close()
 	c.faults(1, llm.Faults{Health: llm.HealthFail})
 	c.become(backend.Unhealthy, backend.Unhealthy, backend.Active)
 	if got := metrics(t, n, "starling_panic", `pool="llm"`); got != 1 {
 		t.Errorf("panic is %v", got)
 	}
-	list, _, err := events.Next(t.Context())
-	if err != nil || !slices.ContainsFunc(list, func(e backend.Event) bool { return e.Panic && e.Backend == "" && e.Pool == "llm" }) {
+	list, err := events.Next(t.Context())
+	if err != nil || !slices.ContainsFunc(list, func(e api.Event) bool { return e.Kind == api.PanicEvent && e.Panic && e.Pool == "llm" }) {
 		t.Errorf("told %+v, %v", list, err)
 	}
 	from := map[string]int{}

@@ -35,6 +35,9 @@ func (c *Cluster) Show(ctx context.Context, o ShowOptions) (load.Snapshot, error
 		o.Down = 15 * time.Second
 	}
 	o.Load.URL = c.Node(0).URL()
+	for _, n := range c.nodes[1:] {
+		o.Load.More = append(o.Load.More, n.URL())
+	}
 	l, err := load.New(o.Load)
 	if err != nil {
 		return load.Snapshot{}, err
@@ -131,7 +134,7 @@ func (s *show) kill(now time.Time) error {
 
 func (s *show) revive(now time.Time) error {
 	s.down, s.turn = false, now.Add(s.Up)
-	s.screen.say(now, "%s started again: it accepts connections, and gets a stream to prove it when its ejection ends", s.victim.ID)
+	s.screen.say(now, "%s started again: it accepts connections, and gets a stream to prove it once its checks pass", s.victim.ID)
 	return s.victim.Revive()
 }
 

@@ -33,14 +33,14 @@ func newDev() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a local starling with demo LLM backends",
-		Long: "Dev runs starling and demo LLM backends in one process, says where they are and how\n" +
+		Long: "Dev runs a cluster of starlings and demo LLM backends in one process, says where they are and how\n" +
 			"to ask them, and ends at ctrl-C, leaving nothing behind. With --load it drives a\n" +
 			"stream load as well, kills a backend now and then and shows what happens.",
 		Args:    cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error { return o.check() },
 		RunE:    func(c *cobra.Command, _ []string) error { return dev(c, o) },
 	}
-	c.Flags().IntVar(&o.nodes, "nodes", 1, "starling nodes; more than 1 is not supported yet")
+	c.Flags().IntVar(&o.nodes, "nodes", 3, "starling nodes, one cluster")
 	c.Flags().IntVar(&o.backends, "backends", 3, "demo backends")
 	c.Flags().BoolVar(&o.load, "load", false, "drive a load, and kill a backend now and then")
 	c.Flags().DurationVar(&o.duration, "duration", 0, "end by itself after this time; 0s: at ctrl-C")
@@ -49,8 +49,8 @@ func newDev() *cobra.Command {
 
 func (o devOptions) check() error {
 	switch {
-	case o.nodes != 1:
-		return fmt.Errorf("--nodes %d is not supported yet; leave it at 1", o.nodes)
+	case o.nodes < 1 || o.nodes > testcluster.MaxNodes:
+		return fmt.Errorf("--nodes %d is out of range; write a number from 1 to %d", o.nodes, testcluster.MaxNodes)
 	case o.backends < 1 || o.backends > maxDevBackends:
 		return fmt.Errorf("--backends %d is out of range; write a number from 1 to %d", o.backends, maxDevBackends)
 	case o.duration < 0:
@@ -68,7 +68,7 @@ func dev(c *cobra.Command, o devOptions) error {
 		defer cancel()
 	}
 	cluster, err := testcluster.Start(ctx, testcluster.Options{
-		Backends: o.backends, Backend: testcluster.DemoBackend(), UsualPorts: true, Config: testcluster.DemoConfig,
+		Nodes: o.nodes, Backends: o.backends, Backend: testcluster.DemoBackend(), UsualPorts: true, Config: testcluster.DemoConfig,
 		Logger: devLogger(c.ErrOrStderr(), o.load),
 	})
 	if err != nil {

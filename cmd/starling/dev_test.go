@@ -11,8 +11,8 @@ import (
 
 func TestDevRefuses(t *testing.T) {
 	for args, want := range map[string]string{
-		"--nodes 3":      "--nodes 3 is not supported yet",
-		"--nodes 0":      "--nodes 0 is not supported yet",
+		"--nodes 65":     "--nodes 65 is out of range",
+		"--nodes 0":      "--nodes 0 is out of range",
 		"--backends 0":   "out of range",
 		"--backends 65":  "out of range",
 		"--duration -1s": "is negative",

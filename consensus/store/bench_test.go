@@ -155,18 +155,12 @@ func (g groupFile) StoreLogs(es []*raft.Log) error { return g.slow.StoreLogs(es)
 // fsync at a time; the second pair of rows grants each file a disk of its own.
 func BenchmarkOneFile(b *testing.B) {
 	const rounds = 3
-	ram := ""
-	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
-		ram = "/dev/shm" // so that only the simulated fsync counts
-	}
 	for range b.N {
 		for _, disks := range []string{"one disk", "a disk per file"} {
 			var got [2]outcome
 			for range rounds {
 				for i, build := range []func(*testing.B, string, device) []raft.LogStore{shared, perGroup} {
-					dir, err := os.MkdirTemp(ram, "starling-bench")
-					must(b, err)
-					b.Cleanup(func() { os.RemoveAll(dir) })
+					dir := ramDir(b) // so that only the simulated fsync counts
 					dev := device{flush: time.Millisecond}
 					if disks == "one disk" {
 						dev.mu = &sync.Mutex{}

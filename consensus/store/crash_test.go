@@ -142,7 +142,7 @@ func (l *ledger) hear(w saying) {
 // whether what it said it had is there. (The page cache outlives a process: a
 // power cut is another matter, and rests on never leaving out an fsync.)
 func TestKill(t *testing.T) {
-	const rounds = 30
+	const rounds = 16
 	p := path(t)
 	known := make([]ledger, crashSlots)
 	for i := range known {
@@ -155,7 +155,7 @@ func TestKill(t *testing.T) {
 		out, err := cmd.StdoutPipe()
 		must(t, err)
 		must(t, cmd.Start())
-		heard, wait := 0, 1+rand.IntN(1000)
+		heard, wait := 0, 1+rand.IntN(500)
 		for in := bufio.NewReader(out); ; heard++ {
 			var w saying
 			if err := binary.Read(in, binary.BigEndian, &w); err != nil {

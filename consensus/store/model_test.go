@@ -42,13 +42,13 @@ type machine struct {
 	models map[Key]*model
 }
 
-// TestModel is bound by the disk: fewer runs than rapid's default, unless asked for.
+// TestModel makes fewer runs than rapid's default, unless asked for more.
 func TestModel(t *testing.T) {
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
 		must(t, f.Value.Set("25"))
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &machine{t: t, path: filepath.Join(t.TempDir(), "raft.db"), slots: map[Key]*Slot{}, models: map[Key]*model{}}
+		m := &machine{t: t, path: filepath.Join(ramDir(t), "raft.db"), slots: map[Key]*Slot{}, models: map[Key]*model{}}
 		m.start()
 		defer func() { stop(t, m.st) }()
 		rt.Repeat(map[string]func(*rapid.T){

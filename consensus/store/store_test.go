@@ -50,6 +50,18 @@ func stop(t testing.TB, st *Store) {
 
 func path(t testing.TB) string { return filepath.Join(t.TempDir(), "raft.db") }
 
+// ramDir is a directory in memory, if there is one: for what asks nothing of the disk.
+func ramDir(t testing.TB) string {
+	t.Helper()
+	if info, err := os.Stat("/dev/shm"); err != nil || !info.IsDir() {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp("/dev/shm", "starling-test")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 func key(shard uint64) Key { return Key{Shard: shard, Incarnation: 1, Life: 1} }
 
 func open(t testing.TB, st *Store, k Key) *Slot {

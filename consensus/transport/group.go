@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"sync"
 	"time"
 )
 
@@ -16,14 +15,15 @@ func (id GroupID) String() string {
 }
 
 // Group is one Raft group's share of the port: a listener whose address is the
-// node's id, and a dialer that takes ids. Close ends its connections, too.
+// node's id, and a dialer that takes ids. Close ends its connections and dials,
+// too.
 type Group struct {
 	ID GroupID
 
 	t        *Transport
 	incoming chan *conn
-	closing  chan struct{}
-	once     sync.Once
+	ctx      context.Context // ends with Close, or with the transport
+	close    context.CancelFunc
 	conns    crowd
 }
 
@@ -36,7 +36,8 @@ func (t *Transport) Group(id GroupID) (*Group, error) {
 	if g := t.groups[id.Shard]; g != nil {
 		return nil, fmt.Errorf("open %v: %v is open", id, g.ID)
 	}
-	g := &Group{ID: id, t: t, incoming: make(chan *conn), closing: make(chan struct{})}
+	g := &Group{ID: id, t: t, incoming: make(chan *conn)}
+	g.ctx, g.close = context.WithCancel(t.ctx)
 	t.groups[id.Shard] = g
 	return g, nil
 }
@@ -55,9 +56,7 @@ func (g *Group) hand(c *conn) {
 	}
 	select {
 	case g.incoming <- c:
-	case <-g.closing:
-		_ = c.Close()
-	case <-g.t.ctx.Done():
+	case <-g.ctx.Done():
 		_ = c.Close()
 	}
 }
@@ -67,22 +66,20 @@ func (g *Group) Accept() (net.Conn, error) {
 	select {
 	case c := <-g.incoming:
 		return c, nil
-	case <-g.closing:
+	case <-g.ctx.Done():
 		return nil, net.ErrClosed
 	}
 }
 
 // Close ends the group's share of the port.
 func (g *Group) Close() error {
-	g.once.Do(func() {
-		close(g.closing)
-		g.t.mu.Lock()
-		if g.t.groups[g.ID.Shard] == g {
-			delete(g.t.groups, g.ID.Shard)
-		}
-		g.t.mu.Unlock()
-		g.conns.end()
-	})
+	g.close()
+	g.t.mu.Lock()
+	if g.t.groups[g.ID.Shard] == g {
+		delete(g.t.groups, g.ID.Shard)
+	}
+	g.t.mu.Unlock()
+	g.conns.end()
 	return nil
 }
 
@@ -91,12 +88,7 @@ func (g *Group) Addr() net.Addr { return nodeAddr(g.t.Node) }
 
 // DialNode connects to the same group on another node, by its id.
 func (g *Group) DialNode(node string, timeout time.Duration) (net.Conn, error) {
-	select {
-	case <-g.closing:
-		return nil, net.ErrClosed
-	default:
-	}
-	ctx, cancel := context.WithTimeout(g.t.ctx, timeout)
+	ctx, cancel := context.WithTimeout(g.ctx, timeout)
 	defer cancel()
 	c, err := g.t.dial(ctx, node, hello{kind: kindGroup, group: g.ID}, &g.conns)
 	if err != nil {

@@ -143,9 +143,7 @@ func TestStrangersHearWhatTheyMetWith(t *testing.T) {
 			t.Errorf("%q was answered %v (%s)", say, a.code, a.text)
 		}
 	}
-	if !b.log.has("the caller speaks TLS") {
-		t.Error("the log does not say that it was TLS:\n" + b.log.String())
-	}
+	eventually(t, logged(b.log, "the caller speaks TLS"))
 }
 
 // TestTheCallerLogsToo dials in the real way into a refusal.

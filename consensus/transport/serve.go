@@ -91,7 +91,6 @@ func (t *Transport) take(c *conn, s *service, out *outbox, f frame) {
 }
 
 func (t *Transport) answer(c *conn, s *service, out *outbox, f frame) {
-	defer func() { <-s.slots }()
 	limit := s.MaxTime
 	if f.time > 0 {
 		limit = min(limit, time.Duration(f.time)*time.Millisecond)
@@ -99,6 +98,7 @@ func (t *Transport) answer(c *conn, s *service, out *outbox, f frame) {
 	ctx, cancel := context.WithTimeout(t.ctx, limit)
 	defer cancel()
 	body, err := s.Answer(ctx, c.node, f.body)
+	<-s.slots // before the answer: who has it may ask again
 	a := frame{tag: tagAnswer, id: f.id, body: body}
 	switch {
 	case err != nil:

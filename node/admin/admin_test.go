@@ -39,6 +39,7 @@ type fakeNode struct {
 	refusal  error         // of what an operator changes
 	entered  chan struct{} // if not nil, gets one for each Status and Streams
 	leave    chan struct{} // if not nil, Status waits for it
+	feed     fakeFeed
 }
 
 func (n *fakeNode) Status() api.Status {
@@ -65,6 +66,7 @@ func (n *fakeNode) enter() {
 
 func (n *fakeNode) Backends() api.Backends { return n.backends }
 func (n *fakeNode) Ready() error           { return n.ready }
+func (n *fakeNode) Events() Feed           { return n.feed }
 func (n *fakeNode) Members() api.Members   { return api.Members{Members: []api.Member{}} }
 
 // change notes what an operator changed, and refuses it if the test says so.

@@ -29,6 +29,7 @@ func (s *Server) table(pprof bool) []route {
 		{method: "GET", path: "/v1/backends", do: s.backends},
 		{method: "GET", path: "/v1/streams", do: s.streams, query: []string{"limit"}},
 		{method: "GET", path: "/v1/pools", do: s.pools},
+		{method: "GET", path: "/v1/events", do: s.events},
 		{method: "POST", path: "/v1/pools/{pool}/backends", do: s.addBackend, body: true},
 		{method: "DELETE", path: "/v1/pools/{pool}/backends/{id}", do: s.removeBackend},
 		{method: "POST", path: "/v1/pools/{pool}/policy", do: s.setPolicy, body: true},

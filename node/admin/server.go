@@ -39,6 +39,7 @@ type Node interface {
 	Backends() api.Backends
 	Members() api.Members
 	Streams(limit int) api.StreamList // the oldest ones, oldest first
+	Events() Feed                     // of all changes from now on
 	Ready() error                     // nil: it may get traffic; else why not
 	Operator
 }

@@ -152,3 +152,26 @@ type Stream struct {
 	Client       string    `json:"client"`    // address, without the port where a trusted proxy told it
 	BytesOut     int64     `json:"bytes_out"` // of the answer, to the client
 }
+
+// EventKind says what changed.
+type EventKind string
+
+// The kinds of event; the list is closed.
+const (
+	StateEvent EventKind = "state" // of a backend
+	PanicEvent EventKind = "panic" // of a pool: it began or ended
+	LostEvent  EventKind = "lost"  // the reader was too slow for some
+)
+
+// Event is one change, as GET /v1/events streams them.
+type Event struct {
+	Kind    EventKind     `json:"kind"`
+	Time    time.Time     `json:"time"`
+	Pool    string        `json:"pool,omitempty"`
+	Backend string        `json:"backend,omitempty"`
+	From    backend.State `json:"from,omitempty"` // as to where an ejection went on, or a drain was over
+	To      backend.State `json:"to,omitempty"`
+	Panic   bool          `json:"panic,omitempty"` // of PanicEvent: it began
+	Reason  string        `json:"reason,omitempty"`
+	Lost    int           `json:"lost,omitempty"` // of LostEvent: how many, before the next
+}

@@ -78,6 +78,7 @@ func (l *Lease) Release(now time.Time) {
 	}
 	b.flights.end(at)
 	b.pool.flights.Add(^uint64(0))
+	b.tighten(b.room())
 	if b.flights.count() == 0 {
 		b.last(now)
 	}
@@ -100,7 +101,8 @@ func (b *Backend) last(now time.Time) {
 // ok is false where others were faster.
 func (b *Backend) claim(now time.Time, trial bool) (l Lease, ok bool) {
 	at := b.pool.micros(now)
-	if room := b.room(); room < 0 {
+	room := b.room()
+	if room < 0 {
 		b.flights.begin(at)
 	} else if !b.flights.under(at, room) {
 		if trial {
@@ -109,7 +111,16 @@ func (b *Backend) claim(now time.Time, trial bool) (l Lease, ok bool) {
 		return Lease{}, false
 	}
 	b.pool.flights.Add(oneStart + 1)
+	b.tighten(room)
 	return Lease{backend: b, trial: trial, at: at}, true
+}
+
+// tighten tells where so few places are left that the other nodes could take
+// more at once than there are.
+func (b *Backend) tighten(room int64) {
+	if tell := b.pool.Tight; tell != nil && room >= 0 && room-b.flights.count() <= int64(b.elsewhere.Load().Nodes) {
+		tell()
+	}
 }
 
 // hand makes a stream's place, which stays counted, that of another.

@@ -3,8 +3,10 @@ package backend
 // cheapest takes the backend that costs least by something else than the step.
 type cheapest struct{ cost }
 
-// overview is up to how many backends cheapest looks at all; of more it draws.
-const overview = 64
+const (
+	overview = 64 // up to so many backends cheapest looks at all of
+	fewOf    = 5  // of more it draws so many: the least of all is what every node would find
+)
 
 func (l cheapest) choose(c choice) *Backend {
 	switch {
@@ -13,5 +15,5 @@ func (l cheapest) choose(c choice) *Backend {
 	case len(c.list) <= overview:
 		return c.least(l.cost)
 	}
-	return c.drawn(MaxDraws, l.cost)
+	return c.drawn(fewOf, l.cost)
 }

@@ -24,12 +24,19 @@ type Pool struct {
 
 	Random func() uint64 // chance; nil: the runtime's. Set before the first pick
 
+	// Tight hears that a stream took or gave back one of the last places at a
+	// backend whose cap counts over the cluster: other nodes should know soon. It
+	// is called by streams, so it must not wait; nil: nobody is told. Set before
+	// the first pick.
+	Tight func()
+
 	hooks     Hooks
 	now       atomic.Pointer[set]
 	queue     queue
 	turn      atomic.Uint64 // of the policies that go by turns
 	flights   atomic.Uint64 // streams at the backends in the low countBits bits; in the others, how many there ever were
 	elsewhere bits          // streams of other nodes at the backends
+	unit      bits          // events a second of a stream alone at a median backend, or answers; 0: not known yet
 	fewer     atomic.Int64  // than mostDraws are drawn
 	made      time.Time     // the moment 0 of the signals
 	mood

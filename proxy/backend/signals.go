@@ -62,7 +62,10 @@ func (l *latency) now(v *bits, at int64) float64 {
 	if was == 0 {
 		return 0
 	}
-	return v.Load() * faded(max(0, time.Duration(at-was)*time.Microsecond-meanWindow), peakWindow)
+	if age := time.Duration(at-was) * time.Microsecond; age > meanWindow {
+		return v.Load() * faded(age-meanWindow, peakWindow)
+	}
+	return v.Load()
 }
 
 // headed hears how long the head of an answer took.

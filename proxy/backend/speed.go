@@ -20,12 +20,14 @@ const (
 	least       = 1.0              // events a second and stream: a pool with fewer is one of streams that idle
 	fastest     = 8.0              // beside the median
 	slowest     = 1.0 / 256
+	lateness    = 16.0 // times a mean head's that one may take before it says more than its stream's tokens
 	shortSample = time.Millisecond
 )
 
 // reading is what came in the time of a window, older things weighing less.
 type reading struct {
 	amount float64 // bytes or heads, as they would have come to a stream alone at the backend
+	came   float64 // the same as they came
 	things float64 // events or heads
 	time   float64 // that streams spent waiting for them, in seconds
 }
@@ -39,6 +41,7 @@ func (r *reading) fold(sample reading, dt, usual float64) {
 	}
 	keep := math.Exp(-age - dt/memory.Seconds())
 	r.amount = r.amount*keep + sample.amount
+	r.came = r.came*keep + sample.came
 	r.things = r.things*keep + sample.things
 	r.time = r.time*keep + sample.time
 }
@@ -82,8 +85,8 @@ func (b *Backend) sample(at uint64, dt float64) {
 	if slots := b.terms.Load().Cap; slots > 0 {
 		batch = max(batch, min(float64(slots), inside/dt+float64(others.InFlight)))
 	}
-	p.tokens.fold(reading{bytes * alone(batch), events, running}, dt, pool.usual.tokens)
-	p.answers.fold(reading{heads * alone(waiting/dt+float64(others.InFlight-others.Running)), heads, waiting}, dt, pool.usual.answers)
+	p.tokens.fold(reading{bytes * alone(batch), bytes, events, running}, dt, pool.usual.tokens)
+	p.answers.fold(reading{heads * alone(waiting/dt+float64(others.InFlight-others.Running)), heads, heads, waiting}, dt, pool.usual.answers)
 }
 
 // usual is what is usual at a pool's backends.
@@ -91,6 +94,8 @@ type usual struct {
 	tokens, answers float64 // things in a second of waiting; 0: too few came to tell
 	streaming       bool    // answers come as they are made: tokens tell the speed
 	median          float64 // speed; 0: unknown
+	heads           float64 // mean speed of answers
+	size            float64 // of an event in bytes; of an answer, 1
 }
 
 // Sample makes readings of the signals since the last call: speeds, learned
@@ -118,10 +123,8 @@ func (p *Pool) Sample(now time.Time) {
 func (u *usual) of(list []*Backend) {
 	var tokens, answers reading
 	for _, b := range list {
-		tokens.things += b.tokens.things
-		tokens.time += b.tokens.time
-		answers.things += b.answers.things
-		answers.time += b.answers.time
+		tokens.add(&b.tokens)
+		answers.add(&b.answers)
 	}
 	rate := func(r reading) float64 {
 		if r.things < doubt || r.time == 0 {
@@ -131,6 +134,17 @@ func (u *usual) of(list []*Backend) {
 	}
 	u.tokens, u.answers = rate(tokens), rate(answers)
 	u.streaming = u.tokens >= least
+	u.heads, u.size = answers.amount/max(answers.time, 1e-9), 1
+	if u.streaming {
+		u.size = tokens.came / tokens.things
+	}
+}
+
+func (r *reading) add(o *reading) {
+	r.amount += o.amount
+	r.came += o.came
+	r.things += o.things
+	r.time += o.time
 }
 
 // reading is what tells the backend's speed, and what is usual of it; elsewhere
@@ -157,17 +171,28 @@ func (p *Pool) publish(list []*Backend) {
 		}
 	}
 	u.median, p.scratch = median(speeds), speeds
+	p.unit.Store(u.median / u.size)
 	for _, b := range list {
-		r, usual, expected := u.reading(b)
-		if expected == 0 {
-			expected = u.median
-		}
-		if u.median == 0 || usual == 0 {
-			b.speed.Store(1)
-			continue
-		}
-		b.speed.Store(min(fastest, max(slowest, r.speed(expected, usual)/u.median)))
+		b.speed.Store(min(fastest, max(slowest, u.speed(b))))
 	}
+}
+
+// speed is the backend's beside the median; 1 where nothing is known. Where a
+// backend has streams wait for its heads much longer than usual, that counts: it
+// may hang before the first token.
+func (u *usual) speed(b *Backend) float64 {
+	r, usual, expected := u.reading(b)
+	if u.median == 0 || usual == 0 {
+		return 1
+	}
+	if expected == 0 {
+		expected = u.median
+	}
+	v := r.speed(expected, usual) / u.median
+	if u.streaming && u.answers > 0 {
+		v = min(v, lateness*b.answers.speed(u.heads, u.answers)/u.heads)
+	}
+	return v
 }
 
 // median is the middle of the values, which it sorts; 0 where there are none.

@@ -16,6 +16,7 @@ type Link struct {
 	End
 	Reused bool // it has carried an exchange before
 
+	whole   int // bytes of the request, where Send was given all of it; else 0
 	since   time.Time
 	limit   int // bytes of a head
 	headLen int
@@ -44,6 +45,10 @@ func (l *Link) left() { l.wake() }
 // then the wait for the answer begins with it. whole says that p is all there
 // is to the request.
 func (l *Link) Send(p []byte, whole bool, idle time.Duration) error {
+	l.whole = 0
+	if whole {
+		l.whole = len(p)
+	}
 	if l.byEdges && whole {
 		w := l.waiting()
 		w.pending, w.idle = p, idle
@@ -191,7 +196,7 @@ func (i *Idle) Close() {
 // it was used before, and no byte of an answer came. The backend may have had
 // the request all the same: neither a FIN nor a reset tells, and what its
 // kernel acknowledged does not either (a reset can come in the acknowledgement's
-// stead).
+// stead). Unseen knows more where the FIN came first.
 func (l *Link) Stale(err error) bool {
 	return l.Reused && len(l.Buffered()) == 0 && (errors.Is(err, io.EOF) || isReset(err))
 }

@@ -26,12 +26,13 @@ import (
 // Options say what traffic there is. A field left zero has the default that
 // stands beside it.
 type Options struct {
-	URL     string  // must be set: base URL, without a slash at its end
-	Rate    float64 // 8; requests per second
-	MaxOpen int     // 200; streams at once; what comes above is counted as skipped
-	Prompt  int     // 500; tokens, the median
-	Output  int     // 150; tokens, the median
-	Seed    uint64  // 0; the same seed makes the same requests
+	URL     string   // must be set: base URL, without a slash at its end
+	More    []string // further ones: requests go to one after the other
+	Rate    float64  // 8; requests per second
+	MaxOpen int      // 200; streams at once; what comes above is counted as skipped
+	Prompt  int      // 500; tokens, the median
+	Output  int      // 150; tokens, the median
+	Seed    uint64   // 0; the same seed makes the same requests
 }
 
 // ErrOptions is what New wraps when an option makes no sense.
@@ -46,6 +47,8 @@ const (
 // Load is one open loop of clients.
 type Load struct {
 	opts  Options
+	urls  []string
+	made  int // requests; only Run uses it
 	tally *tally
 }
 
@@ -63,7 +66,7 @@ func New(o Options) (*Load, error) {
 	case o.MaxOpen < 1, o.Prompt < 1, o.Output < 1:
 		return nil, fmt.Errorf("%w: MaxOpen, Prompt and Output are %d, %d and %d, want at least 1", ErrOptions, o.MaxOpen, o.Prompt, o.Output)
 	}
-	return &Load{opts: o, tally: newTally(time.Now())}, nil
+	return &Load{opts: o, urls: append([]string{o.URL}, o.More...), tally: newTally(time.Now())}, nil
 }
 
 func orDefault[T comparable](v *T, or T) {
@@ -102,8 +105,9 @@ func (l *Load) Run(ctx context.Context) {
 
 // next is the request that is due then.
 func (l *Load) next(dice *rand.Rand, due time.Time) *stream {
+	l.made++
 	return &stream{
-		url: l.opts.URL, tally: l.tally, due: due,
+		url: l.urls[l.made%len(l.urls)], tally: l.tally, due: due,
 		prompt: size(dice, l.opts.Prompt),
 		said:   transcript{seed: dice.Uint64() >> 1, want: size(dice, l.opts.Output)}, // JSON's numbers have a sign here
 	}

@@ -117,8 +117,3 @@ func (c *Cell) window(jobs []Job) (from, to float64) {
 	}
 	return from, to
 }
-
-// Policies are the product's.
-func Policies() []string {
-	return []string{"p2c", "round_robin", "weighted_round_robin", "random", "least_connections", "peak_ewma", "least_response_time", "consistent_hash", "ip_hash"}
-}

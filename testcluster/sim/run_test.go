@@ -3,7 +3,6 @@ package sim
 import (
 	"math"
 	"reflect"
-	"slices"
 	"testing"
 
 	"github.com/starling-lb/starling/proxy/backend"
@@ -29,12 +28,6 @@ func TestSameSeedSameFigures(t *testing.T) {
 		if c.Seed++; reflect.DeepEqual(once, Run(c)) {
 			t.Errorf("%s: another seed changes nothing", policy)
 		}
-	}
-}
-
-func TestPoliciesAreTheProducts(t *testing.T) {
-	if !slices.Equal(Policies(), backend.Policies()) {
-		t.Errorf("the tables have %v, the product %v", Policies(), backend.Policies())
 	}
 }
 
@@ -121,7 +114,7 @@ func TestOracleKnows(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsIsServedInOrder: with every slot taken and caps configured, requests
+// TestFullCluster: with every slot taken and caps configured, requests
 // wait at their proxy, no longer than the limit and no more of them than that.
 func TestFullCluster(t *testing.T) {
 	c := small()

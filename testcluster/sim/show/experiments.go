@@ -5,18 +5,19 @@ import (
 	"math"
 	"time"
 
+	"github.com/starling-lb/starling/proxy/backend"
 	"github.com/starling-lb/starling/testcluster/sim"
 )
 
 // rivals are the policies that the wide tables compare.
 func rivals() []named {
 	return []named{
-		{"`weighted_round_robin`", sim.Rule{Policy: "weighted_round_robin", Weights: true}},
-		{"`least_connections`, weights", sim.Rule{Policy: "least_connections", Weights: true}},
-		{"`peak_ewma`", sim.Rule{Policy: "peak_ewma"}},
-		{"`p2c`, draws 2", sim.Rule{Policy: "p2c", Draws: 2}},
-		{"`p2c`, draws 3", sim.Rule{Policy: "p2c", Draws: 3}},
-		{"`p2c`", sim.Rule{Policy: "p2c"}},
+		{"`weighted_round_robin`", sim.Rule{Policy: backend.WeightedRoundRobin, Weights: true}},
+		{"`least_connections`, weights", sim.Rule{Policy: backend.LeastConnections, Weights: true}},
+		{"`peak_ewma`", sim.Rule{Policy: backend.PeakEWMA}},
+		{"`p2c`, draws 2", sim.Rule{Policy: backend.StepTime, Draws: 2}},
+		{"`p2c`, draws 3", sim.Rule{Policy: backend.StepTime, Draws: 3}},
+		{"`p2c`", sim.Rule{Policy: backend.StepTime}},
 	}
 }
 
@@ -66,9 +67,9 @@ func peers(s *stage) (table, error) {
 func ages(s *stage) (table, error) {
 	var rules []named
 	for _, d := range []int{2, 3, 4, 8, 64} {
-		rules = append(rules, named{fmt.Sprintf("draws %d", d), sim.Rule{Policy: "p2c", Draws: d}})
+		rules = append(rules, named{fmt.Sprintf("draws %d", d), sim.Rule{Policy: backend.StepTime, Draws: d}})
 	}
-	rules = append(rules, named{"draws auto", sim.Rule{Policy: "p2c"}})
+	rules = append(rules, named{"draws auto", sim.Rule{Policy: backend.StepTime}})
 	var rows []row
 	for _, a := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second} {
 		c := sim.Reference()
@@ -111,7 +112,7 @@ func robust(s *stage) (table, error) {
 }
 
 func traces(s *stage) (table, error) {
-	rules := append(rivals(), named{"`least_response_time`", sim.Rule{Policy: "least_response_time"}}, named{"`round_robin`", sim.Rule{Policy: "round_robin"}})
+	rules := append(rivals(), named{"`least_response_time`", sim.Rule{Policy: backend.LeastResponseTime}}, named{"`round_robin`", sim.Rule{Policy: backend.RoundRobin}})
 	rows := []row{{"chat", sim.Traced(sim.Chat)}, {"code completion", sim.Traced(sim.Code)}}
 	return s.grid("Real arrivals and sizes (Azure 2023), scaled to rho 0.85:", "trace", rules, rows), nil
 }
@@ -121,7 +122,7 @@ func faulted(s *stage) (table, error) {
 		words: "An engine of speed 2 of 64 fails for 60 s at rho 0.7; a quarter of the engines joins, at half speed for 15 s. Of the requests that come in that time, medians:",
 		head:  []string{"policy", "gray (a tenth of its speed): its share %", "slowdown p99 x", "p99.9 x", "dead (refuses): attempts %", "failed %", "frozen: slowdown p99 x", "p99.9 x", "join: p99 x"},
 	}
-	rules := append([]named{{"`round_robin`", sim.Rule{Policy: "round_robin"}}, {"`least_connections`", sim.Rule{Policy: "least_connections"}}}, rivals()...)
+	rules := append([]named{{"`round_robin`", sim.Rule{Policy: backend.RoundRobin}}, {"`least_connections`", sim.Rule{Policy: backend.LeastConnections}}}, rivals()...)
 	var cells []sim.Cell
 	for _, r := range rules {
 		for _, c := range []sim.Cell{sim.Faulty(sim.Gray, sim.Fast), sim.Faulty(sim.Dead, sim.Fast), sim.Faulty(sim.Frozen, sim.Fast), sim.Joining()} {

@@ -12,6 +12,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"github.com/starling-lb/starling/proxy/backend"
 	"github.com/starling-lb/starling/testcluster/sim"
 )
 
@@ -32,11 +33,11 @@ type picture struct {
 // pictures draws what a table tells badly.
 func pictures(s *stage) (table, error) {
 	rules := []named{
-		{"round_robin", sim.Rule{Policy: "round_robin"}},
-		{"weighted_round_robin", sim.Rule{Policy: "weighted_round_robin", Weights: true}},
-		{"least_connections, weights", sim.Rule{Policy: "least_connections", Weights: true}},
-		{"peak_ewma", sim.Rule{Policy: "peak_ewma"}},
-		{"p2c", sim.Rule{Policy: "p2c"}},
+		{"round_robin", sim.Rule{Policy: backend.RoundRobin}},
+		{"weighted_round_robin", sim.Rule{Policy: backend.WeightedRoundRobin, Weights: true}},
+		{"least_connections, weights", sim.Rule{Policy: backend.LeastConnections, Weights: true}},
+		{"peak_ewma", sim.Rule{Policy: backend.PeakEWMA}},
+		{"p2c", sim.Rule{Policy: backend.StepTime}},
 		{"oracle", sim.Rule{Policy: sim.Oracle}},
 	}
 	var words string

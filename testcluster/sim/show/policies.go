@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/starling-lb/starling/proxy/backend"
 	"github.com/starling-lb/starling/testcluster/sim"
 )
 
@@ -15,8 +16,8 @@ type named struct {
 // everyPolicy is the product's policies, those that heed weights with the
 // speeds told as weights.
 func everyPolicy() (all []named) {
-	weighted := map[string]bool{"weighted_round_robin": true, "random": true, "least_connections": true, "consistent_hash": true}
-	for _, p := range sim.Policies() {
+	weighted := map[string]bool{backend.WeightedRoundRobin: true, backend.Random: true, backend.LeastConnections: true, backend.ConsistentHash: true}
+	for _, p := range backend.Policies() {
 		all = append(all, named{"`" + p + "`", sim.Rule{Policy: p}})
 		if weighted[p] {
 			all = append(all, named{"`" + p + "`, weights", sim.Rule{Policy: p, Weights: true}})
@@ -56,8 +57,8 @@ func told(c sim.Cell, r sim.Rule, caps sim.Caps) sim.Cell {
 // policies is the table that has all of them.
 func policies(s *stage) (table, error) {
 	rules := append(everyPolicy(),
-		named{"`p2c`, draws 2", sim.Rule{Policy: "p2c", Draws: 2}},
-		named{"`p2c`, draws 3", sim.Rule{Policy: "p2c", Draws: 3}},
+		named{"`p2c`, draws 2", sim.Rule{Policy: backend.StepTime, Draws: 2}},
+		named{"`p2c`, draws 3", sim.Rule{Policy: backend.StepTime, Draws: 3}},
 		named{"oracle", sim.Rule{Policy: sim.Oracle}})
 	fifo := sim.Reference()
 	fifo.Engines = sim.Fleet(64, sim.FIFO, 1, 1, 2, 0.5)

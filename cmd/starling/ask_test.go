@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/testcluster"
+)
+
+// The commands that ask a node, in an order in which an operator might.
+func TestAskANode(t *testing.T) {
+	c, err := testcluster.Start(t.Context(), testcluster.Options{Backends: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := c.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Setenv("STARLING_ADMIN", c.Node(0).AdminURL())
+	for _, step := range []struct {
+		args string
+		code int
+		out  string // matches all of what it says
+	}{
+		{"status", 0, `node\s+n1 .*\nversion .*\nstate\s+alive, .*\nmembers\s+1 of 1 alive\nstreams\s+0 running, 0 waiting\nconfig\s+[0-9a-f]+\n`},
+		{"pools", 0, `POOL .*\nllm\s+p2c\s+2\s.*\n`},
+		{"backends", 0, `BACKEND .*\nb1\s+llm\s+active.*\nb2\s+llm\s+active.*\n`},
+		{"streams", 0, `STREAM .*\n`},
+		{"backend drain b1", 0, "b1: draining\n"},
+		{"backend weight b2 5", 0, "b2 5: weight changed\n"},
+		{"backend add http://127.0.0.1:9 --id b3 --weight 2", 0, "http://127.0.0.1:9: added\n"},
+		{"backends", 0, `BACKEND .*\nb1\s+llm\s+draining.*\nb2\s+llm\s+active\s.*\s5\s.*\nb3\s+llm\s.*\s2\s.*\n`},
+		{"backend remove b3", 0, "b3: removed\n"},
+		{"backend eject b2", 0, "b2: ejected\n"},
+		{"backend admit b2", 0, "b2: admitted\n"},
+		{"backend undrain b1", 0, "b1: takes streams again\n"},
+		{"backend reset b2", 0, "b2: as the configuration says\n"},
+		{"policy llm random", 0, "llm random: policy changed\n"},
+		{"pools", 0, `POOL .*\nllm\s+random\s+2\s.*\n`},
+
+		{"backend drain b9", 1, `starling: there is no backend "b9" .*\n`},
+		{"backend remove b9", 1, `starling: there is no backend "b9".*\n`},
+		{"backend weight b1 much", 1, `starling: weight "much": write a number from 1 to 1000\n`},
+		{"backend weight b1 0", 1, `starling: weight: 0 is out of range.*\n`},
+		{"backend add ftp://x", 1, `starling: url: .*scheme.*\n`},
+		{"backend add http://127.0.0.1:9 --pool nope", 1, `starling: there is no pool "nope".*\n`},
+		{"policy llm best", 1, `starling: there is no policy "best".*\n`},
+		{"backend drain", 2, `starling: accepts 1 arg.*\n.*--help\n`},
+		{"status --admin 127.0.0.1:1", 1, `starling: no node answers at http://127\.0\.0\.1:1 .*STARLING_ADMIN.*\n`},
+	} {
+		code, out, errs := starling(strings.Fields(step.args)...)
+		if code != step.code || !regexp.MustCompile(`^(?:`+step.out+`)$`).MatchString(out+errs) {
+			t.Errorf("starling %s: exit %d\n%s%s\nwant %d %s", step.args, code, out, errs, step.code, step.out)
+		}
+	}
+	code, out, _ := starling("backends", "--json")
+	var l api.Backends
+	if err := json.Unmarshal([]byte(out), &l); code != 0 || err != nil || len(l.Backends) != 2 {
+		t.Errorf("--json: exit %d, %v, %s", code, err, out)
+	}
+}

@@ -1,0 +1,507 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// placed makes a pool of backends with the weights, by a policy; chance is by
+// seed.
+func placed(t testing.TB, place Placement, weights ...int) *Pool {
+	t.Helper()
+	p, err := NewPool("llm", weighted(weights...), Rules{Outlier: DefaultOutlier(), Placement: place}, Hooks{}, time.Unix(0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Random = rand.New(rand.NewPCG(1, 2)).Uint64
+	return p
+}
+
+func weighted(weights ...int) (configs []Config) {
+	for i, w := range weights {
+		configs = append(configs, Config{ID: fmt.Sprintf("b%d", i), URL: fmt.Sprintf("http://127.0.0.1:%d", 9000+i), Weight: w})
+	}
+	return configs
+}
+
+// sequence are the backends of n streams that end at once, a letter each.
+func sequence(t testing.TB, p *Pool, n int) string {
+	t.Helper()
+	var s strings.Builder
+	for range n {
+		l := pick(t, p)
+		s.WriteByte(byte('A' + p.slot(l.Backend())))
+		l.Release(time.Now())
+	}
+	return s.String()
+}
+
+// counts are how often each backend stands in a sequence.
+func counts(s string, n int) []int {
+	got := make([]int, n)
+	for _, c := range s {
+		got[c-'A']++
+	}
+	return got
+}
+
+func TestTurns(t *testing.T) {
+	for _, c := range []struct {
+		policy  string
+		weights []int
+		n       int
+		want    []int
+	}{
+		{RoundRobin, []int{1, 1, 1}, 300, []int{100, 100, 100}},
+		{RoundRobin, []int{5, 1}, 10, []int{5, 5}}, // whatever the weights
+		{WeightedRoundRobin, []int{5, 3, 2}, 1000, []int{500, 300, 200}},
+		{WeightedRoundRobin, []int{100, 200}, 300, []int{100, 200}},
+	} {
+		p := placed(t, Placement{Policy: c.policy}, c.weights...)
+		if got := counts(sequence(t, p, c.n), len(c.weights)); !slices.Equal(got, c.want) {
+			t.Errorf("%s of %v: %v of %d, want %v", c.policy, c.weights, got, c.n, c.want)
+		}
+	}
+}
+
+// With 4, 2 and 1 the turns are spread; naive ones, each backend's in a row,
+// would be bursts.
+func TestSmoothTurns(t *testing.T) {
+	p := placed(t, Placement{Policy: WeightedRoundRobin}, 4, 2, 1)
+	const naive = "AAAABBC"
+	got := sequence(t, p, 14)
+	if got != "ABACABAABACABA" {
+		t.Errorf("turns of 4, 2, 1: %s", got)
+	}
+	if a, b := longest(got), longest(naive); a != 2 || b != 4 { // 2 where two rounds meet
+		t.Errorf("%d in a row, naively %d", a, b)
+	}
+}
+
+// longest is how many of one letter follow each other at most.
+func longest(s string) (most int) {
+	for i := range s {
+		n := len(s[i:]) - len(strings.TrimLeft(s[i:], s[i:i+1]))
+		most = max(most, n)
+	}
+	return most
+}
+
+// A backend that is out loses its turns to all others alike.
+func TestTurnsOfOneThatIsOut(t *testing.T) {
+	p := placed(t, Placement{Policy: RoundRobin}, 1, 1, 1, 1)
+	p.Backends()[2].standing.Store(&Standing{State: Unhealthy})
+	if got := counts(sequence(t, p, 300), 4); !slices.Equal(got, []int{100, 100, 0, 100}) {
+		t.Errorf("with the third out: %v", got)
+	}
+}
+
+// However large and odd the weights, a round is bounded and the shares hold.
+func TestTurnsAreBounded(t *testing.T) {
+	weights := make([]int, 900)
+	sum := 0
+	for i := range weights {
+		weights[i] = 101 + i
+		sum += weights[i]
+	}
+	p := placed(t, Placement{Policy: WeightedRoundRobin}, weights...)
+	order := p.now.Load().policy.(smooth).order
+	if len(order) > maxOrder+len(weights) {
+		t.Fatalf("%d turns in a round", len(order))
+	}
+	got := make([]float64, len(weights))
+	for _, i := range order {
+		got[i]++
+	}
+	for i, w := range weights {
+		share, want := got[i]/float64(len(order)), float64(w)/float64(sum)
+		if math.Abs(share-want) > .75/float64(len(order)) && math.Abs(share/want-1) > .12 {
+			t.Fatalf("weight %d of %d: a share of %v, want %v", w, sum, share, want)
+		}
+	}
+}
+
+func TestRandomByWeight(t *testing.T) {
+	p := placed(t, Placement{Policy: Random}, 3, 1)
+	got := counts(sequence(t, p, draws), 2)
+	within(t, got, 0, draws*3/4)
+	within(t, got, 1, draws/4)
+}
+
+// A fast backend that has 2 streams left and a slow one with 8 of the same ten:
+// the next six go to the fast one, then they alternate.
+func TestLeastConnectionsCatchesUp(t *testing.T) {
+	p := placed(t, Placement{Policy: LeastConnections}, 1, 1)
+	for i, n := range []uint64{2, 8} {
+		p.Backends()[i].flights.word.Store(n)
+	}
+	var got strings.Builder
+	for range 12 {
+		l := pick(t, p)
+		got.WriteByte(byte('A' + p.slot(l.Backend())))
+	}
+	if s := got.String(); s[:6] != "AAAAAA" || strings.Count(s[6:], "A") != 3 || longest(s[6:]) > 2 {
+		t.Errorf("with 2 and 8 streams: %s", s)
+	}
+}
+
+// At equal counts a weight of 2 gets twice the streams of 1, ties go to the
+// shorter header time, and where that is equal to any.
+func TestLeastConnectionsTies(t *testing.T) {
+	p := placed(t, Placement{Policy: LeastConnections}, 2, 1)
+	for range 300 {
+		pick(t, p)
+	}
+	if a, b := p.Backends()[0].InFlight(), p.Backends()[1].InFlight(); a != 200 || b != 100 {
+		t.Errorf("weights 2 and 1 have %d and %d of 300", a, b)
+	}
+	p = placed(t, Placement{Policy: LeastConnections}, 1, 1, 1)
+	fair(t, counts(sequence(t, p, draws), 3), nil)
+	for i, took := range []time.Duration{30, 20, 40} {
+		p.Backends()[i].headed(time.Unix(1, 0), took*time.Millisecond)
+	}
+	if got := counts(sequence(t, p, 100), 3); got[1] != 100 {
+		t.Errorf("ties with header times of 30, 20 and 40 ms: %v", got)
+	}
+}
+
+// Over overview backends are drawn, and the streams still spread.
+func TestLeastConnectionsOfMany(t *testing.T) {
+	p := placed(t, Placement{Policy: LeastConnections}, slices.Repeat([]int{1}, 200)...)
+	for range 2000 {
+		pick(t, p)
+	}
+	for _, b := range p.Backends() {
+		if n := b.InFlight(); n < 8 || n > 12 {
+			t.Errorf("%s has %d of 2000 streams over 200", b.ID, n)
+		}
+	}
+}
+
+// A backend whose header time goes from 20 to 800 ms is left at once, and tried
+// again after a while.
+func TestResponseTimeLeavesAtOnce(t *testing.T) {
+	for _, policy := range []string{LeastResponseTime, PeakEWMA} {
+		p := placed(t, Placement{Policy: policy}, 1, 1)
+		now := time.Unix(1000, 0)
+		p.made = now
+		a, b := p.Backends()[0], p.Backends()[1]
+		serve := func(n int) (toA int) {
+			for range n {
+				l, err := p.Pick(now, Ask{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if l.Backend() == a {
+					toA++
+				}
+				l.Backend().headed(now, 20*time.Millisecond)
+				l.Release(now)
+				now = now.Add(10 * time.Millisecond)
+			}
+			return toA
+		}
+		if n := serve(400); n < 100 || n > 300 {
+			t.Errorf("%s: like backends, and one has %d of 400", policy, n)
+		}
+		a.headed(now, 800*time.Millisecond)
+		if n := serve(100); n != 0 {
+			t.Errorf("%s: after 800 ms it gets %d of the next 100", policy, n)
+		}
+		if serve(10_000) == 0 {
+			t.Errorf("%s: not tried again within 100 s", policy)
+		}
+		if b.InFlight() != 0 {
+			t.Errorf("%s: %d streams left", policy, b.InFlight())
+		}
+	}
+}
+
+// keyed are the backends that n keys go to, none of them busy.
+func keyed(t *testing.T, p *Pool, n int) []string {
+	t.Helper()
+	ids := make([]string, n)
+	for i := range ids {
+		l, err := p.Pick(time.Now(), Ask{Hash: mix(uint64(i) + 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[i] = l.Backend().ID
+		l.Release(time.Now())
+	}
+	return ids
+}
+
+func moved(a, b []string) (n int) {
+	for i := range a {
+		if a[i] != b[i] {
+			n++
+		}
+	}
+	return n
+}
+
+// When one of n joins, about 1 of n+1 keys moves, and no key between those who
+// were there; by the remainder of a division nearly all would.
+func TestHashMovesFew(t *testing.T) {
+	const keys = 10_000
+	for _, policy := range []string{ConsistentHash, IPHash} {
+		for _, n := range []int{4, 10, 50} {
+			p := placed(t, Placement{Policy: policy}, slices.Repeat([]int{1}, n)...)
+			before := keyed(t, p, keys)
+			if again := keyed(t, p, keys); moved(before, again) != 0 {
+				t.Fatalf("%s: %d keys went elsewhere for no reason", policy, moved(before, again))
+			}
+			rules := p.now.Load().rules
+			if err := p.Update(weighted(slices.Repeat([]int{1}, n+1)...), rules, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			after := keyed(t, p, keys)
+			naive := 0
+			for i := range keys {
+				if h := mix(uint64(i) + 1); h%uint64(n) != h%uint64(n+1) {
+					naive++
+				}
+			}
+			got, fair := moved(before, after), keys/(n+1)
+			if got < fair*8/10 || got > fair*13/10+keys/100 {
+				t.Errorf("%s: %d of %d keys moved as one joined %d, want about %d", policy, got, keys, n, fair)
+			}
+			if naive < keys*7/10 || got*2 > naive {
+				t.Errorf("by remainder %d would have moved, by %s %d did", naive, policy, got)
+			}
+		}
+	}
+}
+
+// Keys of one that is out go to all others; the others' keys stay.
+func TestHashOfOneThatIsOut(t *testing.T) {
+	p := placed(t, Placement{Policy: ConsistentHash}, 1, 1, 1, 1, 1)
+	before := keyed(t, p, 5000)
+	p.Backends()[0].standing.Store(&Standing{State: Unhealthy})
+	after := keyed(t, p, 5000)
+	to := map[string]int{}
+	for i := range before {
+		switch {
+		case before[i] == "b0":
+			to[after[i]]++
+		case before[i] != after[i]:
+			t.Fatalf("key %d moved from %s, which is well", i, before[i])
+		}
+	}
+	for _, b := range p.Backends()[1:] {
+		if to[b.ID] < 150 || to[b.ID] > 350 {
+			t.Errorf("%s got %d of the keys of b0: %v", b.ID, to[b.ID], to)
+		}
+	}
+}
+
+func TestHashByWeight(t *testing.T) {
+	p := placed(t, Placement{Policy: ConsistentHash}, 3, 1)
+	n := 0
+	for _, id := range keyed(t, p, 8000) {
+		if id == "b0" {
+			n++
+		}
+	}
+	if n < 5600 || n > 6400 {
+		t.Errorf("weight 3 of 4 has %d of 8000 keys", n)
+	}
+}
+
+// One hot key fills its backend to the bound, and no further.
+func TestHashIsBounded(t *testing.T) {
+	p := placed(t, Placement{Policy: ConsistentHash, BoundedLoad: 125}, 1, 1, 1, 1)
+	for range 400 {
+		if _, err := p.Pick(time.Now(), Ask{Hash: 7}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, b := range p.Backends() {
+		if n := b.InFlight(); n > 126 {
+			t.Errorf("%s has %d of 400 streams of one key", b.ID, n)
+		}
+	}
+	free := placed(t, Placement{Policy: ConsistentHash}, 1, 1, 1, 1)
+	for range 40 {
+		if _, err := free.Pick(time.Now(), Ask{Hash: 7}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := slices.MaxFunc(free.Backends(), func(a, b *Backend) int { return int(a.InFlight() - b.InFlight()) }).InFlight(); n != 40 {
+		t.Errorf("without a bound one key's 40 streams are split: %d", n)
+	}
+}
+
+func TestHashWithoutKey(t *testing.T) {
+	p := placed(t, Placement{Policy: ConsistentHash, BoundedLoad: 125}, 1, 1, 1)
+	for _, n := range counts(sequence(t, p, 3000), 3) {
+		if n < 850 || n > 1150 {
+			t.Errorf("%d of 3000 streams without a key at one of 3", n)
+		}
+	}
+}
+
+// No policy places a stream where it may not go, finds whoever is left, and
+// says why where there is nobody.
+func TestEveryPolicyKeepsTheRules(t *testing.T) {
+	for _, policy := range Policies() {
+		p := placed(t, Placement{Policy: policy, BoundedLoad: 125}, slices.Repeat([]int{1}, 70)...)
+		list := p.Backends()
+		for _, b := range list[1:] {
+			b.standing.Store(&Standing{State: Unhealthy})
+		}
+		for range 50 {
+			if l := pick(t, p); l.Backend() != list[0] {
+				t.Fatalf("%s: took %s, which is out", policy, l.Backend().ID)
+			}
+		}
+		if _, err := p.Pick(time.Now(), Ask{Tried: list[:1]}); !errors.Is(err, ErrNone) {
+			t.Errorf("%s: with none left: %v", policy, err)
+		}
+		list[0].terms.Store(&Terms{Weight: 1, Cap: 50, CapSource: CapConfig})
+		if _, err := p.Pick(time.Now(), Ask{}); !errors.Is(err, ErrFull) {
+			t.Errorf("%s: with all full: %v", policy, err)
+		}
+		list[40].standing.Store(&Standing{State: Active})
+		if l := pick(t, p); l.Backend() != list[40] {
+			t.Errorf("%s: took %s, want the one with room", policy, l.Backend().ID)
+		}
+		list[40].standing.Store(&Standing{State: Ejected, Until: time.Now().Add(-time.Second)})
+		l := pick(t, p)
+		if l.Backend() != list[40] || !l.trial {
+			t.Errorf("%s: an ejection is over, and %s was taken", policy, l.Backend().ID)
+		}
+	}
+}
+
+func TestEveryPolicyAllocatesNothing(t *testing.T) {
+	for _, policy := range Policies() {
+		p := placed(t, Placement{Policy: policy, BoundedLoad: 125, Second: Random, Share: .5}, slices.Repeat([]int{1}, 100)...)
+		now, tried := time.Now(), p.Backends()[:1]
+		if n := testing.AllocsPerRun(1000, func() {
+			l, _ := p.Pick(now, Ask{Tried: tried, Hash: 5})
+			l.Answered(now)
+			l.Began(now)
+			l.Progress(1, 100)
+			l.Release(now)
+		}); n != 0 {
+			t.Errorf("%s: a stream makes %v allocations", policy, n)
+		}
+	}
+}
+
+// A backend in its slow start gets a tenth at first, its whole share at the end,
+// and never nothing. (What the others may not have by bounded_load is its too.)
+func TestSlowStart(t *testing.T) {
+	for _, policy := range Policies() {
+		p := placed(t, Placement{Policy: policy, SlowStart: 100 * time.Second, BoundedLoad: 125}, 1, 1, 1, 1)
+		start := time.Unix(5000, 0)
+		for i, b := range p.Backends() {
+			since := start.Add(-time.Hour)
+			if i == 0 {
+				since = start
+			}
+			b.standing.Store(&Standing{State: Active, Since: since})
+		}
+		before := 0
+		for _, c := range []struct {
+			after       time.Duration
+			least, most int
+		}{{time.Second, 40, 300}, {50 * time.Second, 300, 700}, {200 * time.Second, 850, 1150}} {
+			now, n := start.Add(c.after), 0
+			var leases []Lease
+			for i := range 4000 {
+				l, err := p.Pick(now, Ask{Hash: mix(uint64(i) + 1)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.Backend().headed(now, 20*time.Millisecond)
+				if l.Backend() == p.Backends()[0] {
+					n++
+				}
+				leases = append(leases, l)
+			}
+			for i := range leases {
+				leases[i].Release(now)
+			}
+			if n < c.least || n > c.most || n < before {
+				t.Errorf("%s: %v after its start it gets %d of 4000, want %d to %d", policy, c.after, n, c.least, c.most)
+			}
+			before = n
+		}
+	}
+}
+
+func TestSetPolicy(t *testing.T) {
+	p := placed(t, Placement{Policy: RoundRobin}, 1, 1)
+	for _, c := range []struct {
+		name, second string
+		share        float64
+	}{{"fastest", "", 0}, {RoundRobin, "fastest", .5}, {RoundRobin, "", .5}, {RoundRobin, Random, 1.5}, {RoundRobin, Random, -1}} {
+		if err := p.SetPolicy(c.name, c.share, c.second); err == nil {
+			t.Errorf("%+v was taken", c)
+		}
+	}
+	if got := p.Placement().Policy; got != RoundRobin {
+		t.Fatalf("bad ones left %s", got)
+	}
+	held := pick(t, p)
+	if err := p.SetPolicy(LeastConnections, 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Update(weighted(1, 1, 1), Rules{Placement: Placement{Policy: RoundRobin}}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.Placement().Policy; got != LeastConnections {
+		t.Errorf("an update took the operator's policy back: %s", got)
+	}
+	if n := held.Backend().InFlight(); n != 1 {
+		t.Errorf("the stream under way counts %d", n)
+	}
+	if err := p.SetPolicy("", 0, ""); err != nil || p.Placement().Policy != RoundRobin {
+		t.Errorf("taken back: %v, %s", err, p.Placement().Policy)
+	}
+}
+
+// A second policy gets its share, and each lease knows who chose.
+func TestSecondPolicy(t *testing.T) {
+	p := placed(t, Placement{Policy: RoundRobin, Second: Random, Share: .3}, 1, 1)
+	n := 0
+	for range 10_000 {
+		l := pick(t, p)
+		if l.Second() {
+			n++
+		}
+		l.Release(time.Now())
+	}
+	if n < 2800 || n > 3200 {
+		t.Errorf("the second policy chose %d of 10000", n)
+	}
+}
+
+func BenchmarkPolicies(b *testing.B) {
+	for _, policy := range Policies() {
+		b.Run(policy, func(b *testing.B) {
+			p := placed(b, Placement{Policy: policy, BoundedLoad: 125}, slices.Repeat([]int{1}, 1000)...)
+			p.Random = nil
+			now := time.Now()
+			for i, x := range p.Backends() {
+				x.headed(now, time.Duration(i)*time.Microsecond)
+			}
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for h := rand.Uint64(); pb.Next(); h = mix(h + 1) {
+					l, _ := p.Pick(now, Ask{Hash: h})
+					l.Release(now)
+				}
+			})
+		})
+	}
+}

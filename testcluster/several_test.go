@@ -1,0 +1,211 @@
+package testcluster_test
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-lb/starling/node"
+	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/proxy"
+	"github.com/starling-lb/starling/proxy/backend"
+	"github.com/starling-lb/starling/testcluster"
+	"github.com/starling-lb/starling/testcluster/llm"
+)
+
+// several starts a cluster of nodes and waits until each knows all, and has
+// heard from all.
+func several(t *testing.T, o testcluster.Options, edit func(*proxy.PoolConfig)) *testcluster.Cluster {
+	t.Helper()
+	o.Config = func(cfg *node.Config) {
+		pool := cfg.Pools[testcluster.PoolName]
+		edit(&pool)
+		cfg.Pools[testcluster.PoolName] = pool
+	}
+	c, err := testcluster.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, c) })
+	for i := range o.Nodes {
+		eventually(t, patience, func() string {
+			var l api.Members
+			if err := admin(t, c.Node(i)).Get(t.Context(), &l, "members"); err != nil {
+				return err.Error()
+			}
+			spoken := 0
+			for _, m := range l.Members {
+				if m.State == backend.MemberAlive && (m.Self || m.ReportAge != nil) {
+					spoken++
+				}
+			}
+			if spoken != o.Nodes {
+				return fmt.Sprintf("node %d knows %d of %d", i, spoken, o.Nodes)
+			}
+			return ""
+		})
+	}
+	return c
+}
+
+// TestCapsOverTheCluster: 3 nodes, 10 backends with two places each, 20 long
+// streams at random nodes, 20 ms apart: just as many as there are places. All
+// are served, and none of the nodes puts a third stream where the others'
+// reports told it that two are.
+func TestCapsOverTheCluster(t *testing.T) {
+	c := several(t, testcluster.Options{Nodes: 3, Backends: 10, Backend: llm.Options{Decode: 50}}, func(p *proxy.PoolConfig) {
+		for i := range p.Backends {
+			p.Backends[i].MaxStreams = 2
+		}
+	})
+	var streams sync.WaitGroup
+	errs := make(chan error, 20)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for range 20 {
+		<-tick.C
+		url := c.Node(rand.IntN(3)).URL()
+		streams.Go(func() { errs <- longStream(url) })
+	}
+	over := overCap(t, c, 2)
+	streams.Wait()
+	for range 20 {
+		if err := <-errs; err != nil {
+			t.Errorf("a client saw: %v", err)
+		}
+	}
+	if over > 1 { // two within the few milliseconds that a word takes are possible, and rare
+		t.Errorf("%d backends had more than 2 streams for longer than a report's age", over)
+	}
+}
+
+// longStream reads an answer of some three seconds.
+func longStream(url string) error {
+	body := `{"stream":true,"max_tokens":150,"messages":[{"role":"user","content":"hello"}]}`
+	req, err := http.NewRequest(http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set(llm.OutputTokensHeader, "150")
+	req.Header.Set("Content-Type", "application/json")
+	transport := &http.Transport{DisableKeepAlives: true}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport, Timeout: patience}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != 200 || !strings.Contains(string(text), "[DONE]") {
+		return fmt.Errorf("status %d, %.200s", resp.StatusCode, text)
+	}
+	return nil
+}
+
+// overCap counts the backends that have more streams than their cap, a report's
+// age after the last stream came.
+func overCap(t *testing.T, c *testcluster.Cluster, most int) (n int) {
+	t.Helper()
+	<-time.After(500 * time.Millisecond)
+	for _, b := range c.Backends() {
+		if s := b.Status(); s.Running+s.Waiting > most {
+			t.Logf("%s has %d", b.ID, s.Running+s.Waiting)
+			n++
+		}
+	}
+	return n
+}
+
+// TestHungBackendIsOutEverywhere: a backend that hangs is out on every node
+// soon, at a number of checks that does not grow with the nodes, and back soon
+// after it is mended.
+func TestHungBackendIsOutEverywhere(t *testing.T) {
+	for _, nodes := range []int{3, 16} {
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			c := several(t, testcluster.Options{Nodes: nodes, Backends: 8}, func(*proxy.PoolConfig) {})
+			before, began := healthChecks(t, c, nodes), time.Now()
+			var took []time.Duration
+			hung := map[string]time.Time{}
+			for i := range 3 { // at any phase of the checks
+				<-time.After(2*time.Second/3 + rand.N(time.Second/2))
+				if err := c.Backend(i).SetFaults(llm.Faults{Hang: true}); err != nil {
+					t.Fatal(err)
+				}
+				hung[c.Backend(i).ID] = time.Now()
+			}
+			eventually(t, patience, func() string {
+				for id, since := range hung {
+					if why := stands(t, c, nodes, id, backend.Unhealthy); why != "" {
+						return why
+					}
+					took = append(took, time.Since(since))
+					delete(hung, id)
+				}
+				return ""
+			})
+			rate := (healthChecks(t, c, nodes) - before) / 8 / time.Since(began).Seconds()
+			slices.Sort(took)
+			t.Logf("%d nodes: out on all after %v; %.2f checks per backend and second", nodes, took, rate)
+			if took[1] > 4*time.Second || took[2] > 8*time.Second {
+				t.Errorf("out on all after %v, want 3 s and at most 4 on a quiet machine", took)
+			}
+			if rate > 2.2 {
+				t.Errorf("%.2f checks per backend and second, want about 1.5 at any number of nodes", rate)
+			}
+			for i := range 3 {
+				if err := c.Backend(i).Revive(); err != nil {
+					t.Fatal(err)
+				}
+				eventually(t, patience, func() string { return stands(t, c, nodes, c.Backend(i).ID, backend.Active) })
+			}
+		})
+	}
+}
+
+// stands says which node does not see the backend in a state.
+func stands(t *testing.T, c *testcluster.Cluster, nodes int, id string, want backend.State) string {
+	t.Helper()
+	for n := range nodes {
+		if seen, _ := known(t, c.Node(n), id); seen.State != want {
+			return fmt.Sprintf("node %d sees %s %s: %s", n, id, seen.State, seen.Reason)
+		}
+	}
+	return ""
+}
+
+// healthChecks is how many checks all nodes have made.
+func healthChecks(t *testing.T, c *testcluster.Cluster, nodes int) (n float64) {
+	t.Helper()
+	for i := range nodes {
+		resp, err := http.Get(c.Node(i).AdminURL() + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if name, value, ok := strings.Cut(line, " "); ok && strings.HasPrefix(name, "starling_health_checks_total{") {
+				v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += v
+			}
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	return n
+}
