@@ -2,14 +2,18 @@ package consensus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
 	"log/slog"
+	"net"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
 )
 
 // Raft says the same for each group, and again at each try: with a node away,
@@ -60,6 +64,9 @@ func (b bridge) on(l slog.Level) bool {
 }
 
 func (b bridge) say(l slog.Level, text string, args []any) {
+	if slices.ContainsFunc(args, ending) {
+		l = slog.LevelDebug
+	}
 	if !b.on(l) {
 		return
 	}
@@ -79,6 +86,13 @@ func (b bridge) say(l slog.Level, text string, args []any) {
 		}
 	}
 	b.log.Log(context.Background(), l, text, all...)
+}
+
+// ending tells whether it is about a connection that we closed: Raft calls that an
+// error.
+func ending(arg any) bool {
+	err, ok := arg.(error)
+	return ok && (errors.Is(err, net.ErrClosed) || errors.Is(err, raft.ErrTransportShutdown))
 }
 
 func level(l hclog.Level) slog.Level {

@@ -59,6 +59,7 @@ type Group struct {
 
 	inFlight int           // RPCs per peer: 1, but for the test that shows why
 	rpc      time.Duration // for one RPC; a snapshot gets as much per 256 KiB
+	rest     time.Duration // before a replica whose disk failed is tried again; doubles
 	grace    time.Duration // what is in flight may take when a life ends
 	noCures  cures
 
@@ -96,7 +97,7 @@ func newGroup(o *Options, s Spec, log hclog.Logger) (*Group, error) {
 		key:      store.Key{Shard: uint64(s.ID.Shard), Incarnation: uint64(s.ID.Incarnation), Life: s.Life},
 		log:      o.Log.With("shard", s.ID.Shard),
 		hlog:     log.With("shard", s.ID.Shard),
-		inFlight: 1, rpc: rpcTime, grace: graceTime,
+		inFlight: 1, rpc: rpcTime, rest: parkedRest, grace: graceTime,
 		observed: make(chan raft.Observation, 1),
 		causes:   make(chan report, 4),
 		hints:    make(chan string, 1),

@@ -133,6 +133,17 @@ func (gs *Groups) Gone(node string) {
 	}
 }
 
+// Failed hears that the store is lost until the node starts again, for
+// store.Options.Failed: every replica ends its life, so that none of Raft's calls
+// stays parked, and says why.
+func (gs *Groups) Failed(err error) {
+	for _, g := range gs.All() {
+		if l := g.current(); l != nil {
+			g.report(l)(cause{parked, fmt.Errorf("store: %w", err)})
+		}
+	}
+}
+
 // Transfer hands leadership to another node; of one node's, one at a time.
 func (gs *Groups) Transfer(ctx context.Context, g *Group, node string) error {
 	select {

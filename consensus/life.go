@@ -201,6 +201,7 @@ func (l *life) end(ctx context.Context, why error) {
 		go func() {
 			_ = f.Error() // always nil
 			close(l.dead)
+			l.wire.door.serving.Wait()
 			l.tasks.Wait()
 			close(l.ended)
 		}()

@@ -158,6 +158,7 @@ type town struct {
 	tune  func(*Group)
 	times func(node string) Timing
 	log   slog.Level
+	over  bool
 }
 
 type node struct {
@@ -175,12 +176,18 @@ type node struct {
 
 type build func(*town)
 
-func withTune(f func(*Group)) build         { return func(w *town) { w.tune = f } }
+func withTune(f func(*Group)) build {
+	return func(w *town) { w.tune = func(g *Group) { brisk(g); f(g) } }
+}
+
+// brisk has what is lost in a test's network give up sooner.
+func brisk(g *Group) { g.rpc, g.rest = 600*time.Millisecond, 100*time.Millisecond }
+
 func withTimes(f func(string) Timing) build { return func(w *town) { w.times = f } }
 
 // newTown starts nodes named a, b, c and so on, without groups.
 func newTown(t testing.TB, count int, with ...build) *town {
-	w := &town{t: t, net: newNetwork(), nodes: make(map[string]*node), times: func(string) Timing { return quick() }, log: slog.LevelError + 1}
+	w := &town{t: t, net: newNetwork(), nodes: make(map[string]*node), tune: brisk, times: func(string) Timing { return quick() }, log: slog.LevelError + 1}
 	if testing.Verbose() {
 		w.log = slog.LevelWarn
 	}
@@ -240,6 +247,10 @@ func (n *node) kill() {
 }
 
 func (w *town) end() {
+	if w.over {
+		return
+	}
+	w.over = true
 	w.net.heal()
 	for _, name := range w.names() {
 		n := w.nodes[name]

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	parkedRest   = 2 * time.Second // before a replica whose disk failed is tried again; doubles
+	parkedRest   = 2 * time.Second
 	parkedRestTo = time.Minute
 	jamFactor    = 3 // heartbeats for which a transfer may refuse commands
 	hintStep     = 250 * time.Millisecond
@@ -40,7 +40,7 @@ func (g *Group) kick() {
 func (g *Group) watchLoop() {
 	tick := time.NewTicker(g.o.Timing.Heartbeat)
 	defer tick.Stop()
-	w := watch{g: g, lag: make(map[raft.ServerID]lag), rest: parkedRest}
+	w := watch{g: g, lag: make(map[raft.ServerID]lag), rest: g.rest}
 	for {
 		select {
 		case <-g.ctx.Done():
@@ -72,7 +72,6 @@ type watch struct {
 
 	campaign <-chan time.Time // when to ask for the office of gone
 	gone     string
-	term     uint64
 }
 
 // lag is how far a follower was, and since when it has not got further.
@@ -163,7 +162,7 @@ func (w *watch) inspect() {
 	if !g.noCures.behind.Load() {
 		w.findBehind(l)
 	}
-	w.rest = parkedRest // it leads: all is well
+	w.rest = g.rest // it leads: all is well
 }
 
 // findBehind asks followers to start anew that hear us and yet do not catch up.
@@ -209,7 +208,7 @@ func (w *watch) hint(node string) {
 	}
 	slices.SortFunc(left, func(a, b string) int { return strings.Compare(w.g.rank(a), w.g.rank(b)) })
 	if i := slices.Index(left, w.g.o.Node); i >= 0 {
-		w.gone, w.term = node, l.raft.CurrentTerm()
+		w.gone = node
 		w.campaign = time.After(time.Duration(i) * hintStep)
 	}
 }
@@ -226,9 +225,10 @@ func (g *Group) rank(node string) string {
 func (w *watch) run() {
 	w.campaign = nil
 	l := w.g.current()
-	if l == nil || l.raft.State() != raft.Follower || l.raft.CurrentTerm() != w.term {
+	if l == nil || l.raft.State() != raft.Follower {
 		return
 	}
+	// The term may have moved on: the first may have asked in vain, for want of the last entries.
 	if _, leader := l.raft.LeaderWithID(); leader != "" && string(leader) != w.gone {
 		return
 	}

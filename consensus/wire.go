@@ -18,8 +18,33 @@ const (
 	pooled  = 2 // connections kept per peer: heartbeats, entries
 )
 
-// layer lets Raft dial nodes by id.
-type layer struct{ *transport.Group }
+// layer lets Raft dial nodes by id, and knows when the goroutines are gone that
+// Raft gives to accepted connections and does not wait for.
+type layer struct {
+	*transport.Group
+	serving *sync.WaitGroup
+}
+
+// Accept is called by one goroutine, and not after Close.
+func (l layer) Accept() (net.Conn, error) {
+	c, err := l.Group.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.serving.Add(1)
+	return &served{Conn: c, done: sync.OnceFunc(l.serving.Done)}, nil
+}
+
+// served is closed by Raft when it has done with it, whoever ended it before.
+type served struct {
+	net.Conn
+	done func()
+}
+
+func (s *served) Close() error {
+	defer s.done()
+	return s.Conn.Close()
+}
 
 func (l layer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	return l.DialNode(string(address), timeout)
@@ -29,7 +54,7 @@ func (l layer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn
 // last confirmed this leader, and silence while the own disk stalls.
 type wire struct {
 	*raft.NetworkTransport
-	door  *transport.Group
+	door  layer
 	logs  *guard
 	stall time.Duration // 0: no fence
 	acks  acks
@@ -37,10 +62,11 @@ type wire struct {
 }
 
 func newWire(g *Group, door *transport.Group, logs *guard) *wire {
+	in := layer{door, &sync.WaitGroup{}}
 	return &wire{
-		door: door, logs: logs, stall: g.stall(),
+		door: in, logs: logs, stall: g.stall(),
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-			Stream: layer{door}, MaxPool: pooled, MaxRPCsInFlight: g.inFlight, Timeout: g.rpc, Logger: g.hlog.Named("transport"),
+			Stream: in, MaxPool: pooled, MaxRPCsInFlight: g.inFlight, Timeout: g.rpc, Logger: g.hlog.Named("transport"),
 		}),
 	}
 }

@@ -216,10 +216,10 @@ func (c *Cluster) open() error {
 }
 
 func (c *Cluster) transport() *transport {
-	return &transport{
+	t := &transport{
 		net:       network{c.opt.Listen, c.opt.ListenPacket, c.opt.Dial},
 		codec:     codec{c.keys, c.cfg.Label},
-		guard:     guard{c.members.seen},
+		guard:     guard{seen: c.members.seen},
 		log:       c.log,
 		count:     &c.count,
 		advertise: c.advertise,
@@ -232,6 +232,8 @@ func (c *Cluster) transport() *transport {
 		},
 		onRefused: func(peer string, _ bool, err error) { c.journal.refused(peer, err) },
 	}
+	t.outgoing = guard{c.members.seen, t.pings.note}
+	return t
 }
 
 // listConfig is memberlist's preset for a LAN at our pace, without what our
@@ -304,6 +306,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 				c.log.Warn("left without a word; the others will take this node for dead", "err", e)
 			}
 		}
+		c.net.answerPings()
 		err = c.list.Shutdown()
 	})
 	return err

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 func TestMembershipOfManySizes(t *testing.T) {
@@ -49,5 +51,27 @@ func TestLeave(t *testing.T) {
 			}
 			return ""
 		})
+	}
+}
+
+// TestStopIsSoonOver: whoever stops while a ping of its is not answered leaves
+// no goroutine that waits for it.
+func TestStopIsSoonOver(t *testing.T) {
+	others := goleak.IgnoreCurrent()
+	nodes := startNodes(t, 3, nil)
+	eventually(t, "membership", complete(nodes, 3))
+	crash(nodes[1])
+	crash(nodes[2])
+	pinged := func() int { return len(nodes[0].net.pings.recent()) }
+	at := pinged()
+	eventually(t, "a ping into the void", func() string {
+		if pinged() == at && at < 8 {
+			return "none yet"
+		}
+		return ""
+	})
+	crash(nodes[0])
+	if err := goleak.Find(others); err != nil {
+		t.Error(err)
 	}
 }

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -49,13 +50,14 @@ func (c *Cluster) LocalState(bool) []byte {
 			b = append(binary.AppendUvarint(append(b, kind), uint64(len(part))), part...)
 		}
 	}
-	now := time.Now()
-	var entries []entry
-	for _, r := range c.opt.Reports() {
-		entries = append(entries, toEntry(r, now))
-	}
-	for _, ch := range fulls(speaking(entries), c.nextChunk) {
-		add(partChunk, ch.encode())
+	if said := c.speaker.latest.Load(); said != nil {
+		// Under the version of when they were looked at: what was said since is newer.
+		at := func(full bool) chunk {
+			return chunk{origin: markOf(c.opt.ID), boot: c.boot, seq: said.seq, full: full}
+		}
+		for _, ch := range fulls(slices.Clone(said.entries), at) {
+			add(partChunk, ch.encode())
+		}
 	}
 	for _, r := range c.records.all(c.members.clusterID()) {
 		add(partRecord, r)

@@ -52,8 +52,12 @@ type sighting struct {
 	state       int
 }
 
-// guard checks messages; seen hears of states, in and out.
-type guard struct{ seen func(sighting) }
+// guard checks messages; seen hears of states, in and out, pinged of the numbers
+// of pings.
+type guard struct {
+	seen   func(sighting)
+	pinged func(seq uint64)
+}
 
 // packet checks the body of a datagram.
 func (g guard) packet(b []byte) error {
@@ -138,7 +142,12 @@ func (g guard) node(typ byte, fields []field) error {
 			s.state, bad = int(f.num&3), !f.isNum || f.num > wireLeft
 		case "Incarnation":
 			s.incarnation, bad = f.num, !f.isNum || f.num >= 1<<32
-		case "SeqNo", "Port", "SourcePort", "Nack":
+		case "SeqNo":
+			bad = !f.isNum || f.num >= 1<<32
+			if typ == msgPing && g.pinged != nil {
+				g.pinged(f.num)
+			}
+		case "Port", "SourcePort", "Nack":
 			bad = !f.isNum || f.num >= 1<<32
 		default:
 			bad = true

@@ -21,7 +21,7 @@ const patience = 30 * time.Second
 func eventually(t testing.TB, what string, ok func() string) time.Duration {
 	t.Helper()
 	start := time.Now()
-	tick := time.NewTicker(5 * time.Millisecond)
+	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
 		why := ok()

@@ -24,12 +24,13 @@ const (
 	softWait    = time.Second          // that a change waits which does not matter at once
 	fullEvery   = 10 * time.Second     // all there is to say
 	hearEvery   = 2 * time.Millisecond // between two sums, where they cost little
-	hearIdle    = time.Second // at the latest, so that what expired is out
+	hearIdle    = time.Second          // at the latest, so that what expired is out
 )
 
 // speaker is what this node said last. Only speakLoop uses it, but for the
 // atomics.
 type speaker struct {
+	seq      uint64 // of the last chunk
 	said     map[uint64]spoken
 	greeted  map[string]uint64 // those that were told everything, and their starts
 	lastFull time.Time
@@ -38,10 +39,17 @@ type speaker struct {
 	slow     bool // it was said that it speaks rarely
 	nudges   allowance
 
-	seq      atomic.Uint64                     // of the last chunk
+	latest   atomic.Pointer[snapshot]
 	interval atomic.Int64                      // in ns
 	ids      atomic.Pointer[map[uint64]string] // our backends by mark
 	doubts   atomic.Pointer[map[uint64]bool]   // at which somebody's last look failed
+}
+
+// snapshot is all there was to say at a turn, and the version of that. It never
+// changes.
+type snapshot struct {
+	entries []entry
+	seq     uint64
 }
 
 // spoken is what was said of one backend, and when.
@@ -107,6 +115,7 @@ func (c *Cluster) speakLoop(ctx context.Context) {
 		}
 		c.pace.stretch(s, len(changed), now, c.sayPace)
 		peers := c.members.peers.Load().list
+		s.latest.Store(&snapshot{speaking(entries), c.nextChunk(false).seq})
 		switch {
 		case now.Sub(s.lastFull) >= fullEvery:
 			s.lastFull = now
@@ -256,8 +265,11 @@ func (c *Cluster) sayPace(was, is time.Duration) {
 	}
 }
 
+// nextChunk is for speakLoop alone: the versions of its chunks are in the order
+// in which it looked.
 func (c *Cluster) nextChunk(full bool) chunk {
-	return chunk{origin: markOf(c.opt.ID), boot: c.boot, seq: c.speaker.seq.Add(1), full: full}
+	c.speaker.seq++
+	return chunk{origin: markOf(c.opt.ID), boot: c.boot, seq: c.speaker.seq, full: full}
 }
 
 // send gives each chunk to each peer: sealed once, since it is the same.

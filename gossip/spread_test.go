@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -151,10 +152,9 @@ func TestManyBackends(t *testing.T) {
 			}
 			return ""
 		})
-		n := 0
-		w.net.set(func(_, _ netip.Addr, protocol string) bool { n++; return protocol == "udp" && n%3 == 0 })
+		w.net.set(func(_, _ netip.Addr, protocol string) bool { return protocol == "udp" && rand.IntN(3) == 0 })
 		desks[1].set(id, func(r *backend.Report) { r.InFlight = 100 })
-		w.within(15*time.Second, "a lost change comes with the full report", func() string {
+		w.within(2*time.Minute, "a lost change comes with the full report", func() string {
 			for i, d := range desks {
 				if got := d.hears(id).InFlight; i != 1 && got != 15-2-(i+1)+100 {
 					return fmt.Sprintf("node %d hears %d", i, got)
@@ -316,4 +316,38 @@ func TestMetrics(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// TestNudge: what should be known soon is known in some milliseconds, and only
+// so often.
+func TestNudge(t *testing.T) {
+	desks := []*desk{newDesk(10), newDesk(10), newDesk(10)}
+	nodes := startNodes(t, 3, func(i int, _ *Config, o *Options) { desks[i].use(o) })
+	eventually(t, "membership", complete(nodes, 3))
+	id := desks[0].id(5)
+	desks[0].set(id, func(r *backend.Report) { r.InFlight = 1000 })
+	eventually(t, "the first word", hear(desks, 0, id, 1000))
+	var took []time.Duration
+	for i := range nudgeBurst / 2 {
+		start := time.Now()
+		desks[0].set(id, func(r *backend.Report) { r.InFlight = i + 1 })
+		nodes[0].Nudge()
+		eventually(t, "a nudged word", hear(desks, 0, id, i+1))
+		took = append(took, time.Since(start))
+	}
+	slices.Sort(took)
+	t.Logf("known after %v, %v at most", took[len(took)/2], took[len(took)-1])
+	if took[len(took)/2] > speakEvery/2 {
+		t.Errorf("half of the nudged words took more than %v: %v", speakEvery/2, took)
+	}
+	packets := nodes[0].count.packetsOut.Load()
+	start := time.Now()
+	for i := 0; time.Since(start) < 2*time.Second; i++ {
+		desks[0].set(id, func(r *backend.Report) { r.InFlight = i })
+		nodes[0].Nudge()
+		<-time.After(time.Millisecond)
+	}
+	if sent := nodes[0].count.packetsOut.Load() - packets; sent > 2*(2*nudgeBurst+20)+40 {
+		t.Errorf("%d packets in two seconds: nudges are not bounded", sent)
+	}
 }

@@ -71,7 +71,7 @@ func (s *frameConn) failed(err error) error {
 
 // Write sends one message of memberlist's.
 func (s *frameConn) Write(b []byte) (int, error) {
-	if err := s.t.guard.stream(b); err != nil {
+	if err := s.t.outgoing.stream(b); err != nil {
 		return 0, err
 	}
 	if s.asked == 0 {

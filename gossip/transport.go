@@ -38,7 +38,9 @@ type network struct {
 type transport struct {
 	net       network
 	codec     codec
-	guard     guard
+	guard     guard // of what comes in
+	outgoing  guard
+	pings     pings
 	log       *slog.Logger
 	count     *counters
 	advertise func(port uint16) (netip.AddrPort, error)
@@ -232,7 +234,7 @@ func (t *transport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 
 // WriteTo implements memberlist.Transport.
 func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
-	if err := t.guard.packet(b); err != nil {
+	if err := t.outgoing.packet(b); err != nil {
 		return time.Time{}, fmt.Errorf("packet to %s: %w", addr, err)
 	}
 	return time.Now(), t.sendPacket(kindList, b, addr)

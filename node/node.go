@@ -58,6 +58,7 @@ type Node struct {
 
 	mu     sync.Mutex
 	ready  bool
+	polls  polls
 	drain  time.Time // when a drain ends at the latest; zero: none
 	report proxy.Report
 }
@@ -199,8 +200,9 @@ func (n *Node) supplied(context.Context) error {
 	return n.supply.start(filepath.Join(n.dir.path, "operator.json"), listed)
 }
 
-// Stop drains until ctx ends: readiness fails first, new streams are refused,
-// running ones go on to their end. What still runs then is cut; Drained counts
+// Stop drains until ctx ends: readiness fails first, which who looks at it gets a
+// moment to notice; then new streams are refused, and running ones go on to their
+// end. What still runs then is cut; Drained counts
 // it.
 func (n *Node) Stop(ctx context.Context) error {
 	n.mu.Lock()
@@ -208,14 +210,17 @@ func (n *Node) Stop(ctx context.Context) error {
 		n.mu.Unlock()
 		return nil
 	}
+	n.proxy.Announce() // before anybody hears that the node is not ready
 	n.ready = false
 	n.drain, _ = ctx.Deadline()
+	notice := n.polls.notice(time.Now(), n.drain)
 	if n.drain.IsZero() {
 		n.drain = time.Now()
 	}
 	n.mu.Unlock()
-	n.log.Info("draining", "streams", n.proxy.InFlight(), "deadline", n.drain)
+	n.log.Info("draining", "streams", n.proxy.InFlight(), "deadline", n.drain, "notice", notice)
 	n.sayDraining()
+	n.giveNotice(ctx, notice)
 	for _, f := range n.finders {
 		f.Stop()
 	}
@@ -238,6 +243,10 @@ func (n *Node) Drained() proxy.Report {
 	return n.report
 }
 
+// ReopenAccessLog opens the access log's file anew, for whoever has moved it away;
+// what was written so far is complete in the old one a moment later.
+func (n *Node) ReopenAccessLog() error { return n.proxy.ReopenAccessLog() }
+
 // ProxyAddrs are the listeners' addresses, ports resolved.
 func (n *Node) ProxyAddrs() []string { return n.proxy.Addrs() }
 
@@ -254,5 +263,6 @@ func (n *Node) Ready() error {
 	case !n.ready:
 		return errors.New("node is starting")
 	}
+	n.polls.note(time.Now())
 	return nil
 }

@@ -43,6 +43,21 @@ func (s *Server) openRecords() error {
 	return nil
 }
 
+// ReopenAccessLog opens the file of the access log anew, where there is one, and
+// has the lines from now on go there. It fails where it cannot be opened; then
+// nothing changes.
+func (s *Server) ReopenAccessLog() error {
+	l := s.records.log
+	if l == nil {
+		return nil
+	}
+	w, err := openAccessLog(s.cfg.AccessLog.Path)
+	if err == nil {
+		l.reopen(w)
+	}
+	return err
+}
+
 // lastRecords is how long what is left may take to be written when the server
 // has stopped.
 const lastRecords = time.Second

@@ -16,7 +16,7 @@ func (s *Stream) relay() error {
 		return s.tunnel()
 	}
 	plain := c.resp.Length == wire.Chunked && c.req.HTTP10
-	c.close = c.close || plain || c.resp.Length == wire.UntilClose || c.server.Draining() || !c.bodyRead()
+	c.close = c.close || plain || c.resp.Length == wire.UntilClose || c.server.leaving.Load() || !c.bodyRead()
 	l, err := s.answer(Streaming)
 	if err != nil {
 		return err

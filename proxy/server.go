@@ -57,6 +57,7 @@ type Server struct {
 	pools   map[string]*pool
 	routers []*listener
 
+	leaving  atomic.Bool // answers say that their connections close
 	draining atomic.Bool
 	stopping atomic.Bool  // the drain is over
 	drainAt  atomic.Int64 // when the drain began, in ns since 1970
@@ -166,12 +167,17 @@ type Report struct {
 	Cut      int64 // streams that were cut when its time was over
 }
 
+// Announce comes before a drain: requests are served as before, but the answers
+// say that their connections close, so that the clients' next go elsewhere.
+func (s *Server) Announce() { s.leaving.Store(true) }
+
 // Drain refuses new streams and closes connections as they fall idle. Stop
 // waits for the rest.
 func (s *Server) Drain() {
 	if s.draining.Swap(true) {
 		return
 	}
+	s.Announce()
 	s.drainAt.Store(time.Now().UnixNano())
 	s.finished.Store(0)
 	s.each(func(c *client) { c.hangUp() })

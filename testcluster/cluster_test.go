@@ -111,6 +111,7 @@ func TestShowTellsTheStory(t *testing.T) {
 	c, err := testcluster.Start(t.Context(), testcluster.Options{Backends: 3, Backend: testcluster.DemoBackend(), Config: func(cfg *node.Config) {
 		pool := cfg.Pools[testcluster.PoolName]
 		pool.Outlier.BaseEjection, pool.Outlier.MaxEjection = time.Second, time.Second
+		pool.Health.Interval, pool.Health.DownInterval = 200*time.Millisecond, 200*time.Millisecond
 		cfg.Pools[testcluster.PoolName] = pool
 	}})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 func newLists() []*cobra.Command {
 	return []*cobra.Command{
 		list("status", "Show how a node is", at("status"), cobra.NoArgs, showStatus),
+		list("members", "List the nodes of the cluster", at("members"), cobra.NoArgs, showMembers),
 		list("pools", "List the pools", at("pools"), cobra.NoArgs, showPools),
 		list("backends", "List the backends, their state and load", at("backends"), cobra.NoArgs, showBackends),
 		list("streams", "List the streams that run, oldest first", at("streams"), cobra.NoArgs, showStreams),

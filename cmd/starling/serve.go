@@ -27,7 +27,7 @@ func newServe() *cobra.Command {
 		Use:   "serve --config FILE",
 		Short: "Run a node in the foreground",
 		Long: "Serve runs a node until SIGTERM or SIGINT, which drain it; a second one ends it at\n" +
-			"once. It logs to standard error, and says \"ready proxy=ADDR[,ADDR] admin=ADDR\" on\n" +
+			"once. SIGUSR1 opens the access log anew. It logs to standard error, and says \"ready proxy=ADDR[,ADDR] admin=ADDR\" on\n" +
 			"standard output once it serves.\n" +
 			"Exit: 0 drained, 1 error, 2 bad usage or configuration, 3 the drain deadline cut\n" +
 			"streams, 4 ended by a second signal.",
@@ -52,30 +52,51 @@ func serve(c *cobra.Command, path string) error {
 		return err
 	}
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
 	if err := n.Start(c.Context()); err != nil {
 		return err
 	}
 	defer startTidying(c.Context())()
 	fmt.Fprintf(c.OutOrStdout(), "ready proxy=%s admin=%s\n", strings.Join(n.ProxyAddrs(), ","), n.AdminAddr())
-	awaitEnd(signals, log)
-	return drain(n, config.Node.DrainTimeout, signals)
+	calls := calls{n, signals, log}
+	calls.awaitEnd()
+	return calls.drain(config.Node.DrainTimeout)
+}
+
+// calls is what signals ask of a node.
+type calls struct {
+	node    *node.Node
+	signals <-chan os.Signal
+	log     *slog.Logger
 }
 
 // awaitEnd returns at the first signal that ends the node.
-func awaitEnd(signals <-chan os.Signal, log *slog.Logger) {
-	for s := range signals {
-		switch s {
-		case syscall.SIGTERM, syscall.SIGINT:
+func (c calls) awaitEnd() {
+	for s := range c.signals {
+		if c.ends(s) {
 			return
 		}
-		log.Warn("signal ignored: what it asks for is not supported yet", "signal", s)
 	}
 }
 
+// ends tells whether a signal ends the node; it does what another one asks for.
+func (c calls) ends(s os.Signal) bool {
+	switch s {
+	case syscall.SIGTERM, syscall.SIGINT:
+		return true
+	case syscall.SIGUSR1:
+		if err := c.node.ReopenAccessLog(); err != nil {
+			c.log.Warn("access log cannot be opened anew; the old file is written on", "err", err)
+		}
+	default:
+		c.log.Warn("signal ignored: what it asks for is not supported yet", "signal", s)
+	}
+	return false
+}
+
 // drain stops the node; a second signal hurries it.
-func drain(n *node.Node, limit time.Duration, signals <-chan os.Signal) error {
+func (c calls) drain(limit time.Duration) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if limit > 0 {
@@ -83,16 +104,16 @@ func drain(n *node.Node, limit time.Duration, signals <-chan os.Signal) error {
 		defer cancel()
 	}
 	stopped := make(chan error, 1)
-	go func() { stopped <- n.Stop(ctx) }()
+	go func() { stopped <- c.node.Stop(ctx) }()
 	for {
 		select {
 		case err := <-stopped:
-			if cut := n.Drained().Cut; err == nil && cut > 0 {
+			if cut := c.node.Drained().Cut; err == nil && cut > 0 {
 				return &exit{exitCut, fmt.Errorf("the drain deadline cut %d streams", cut)}
 			}
 			return err
-		case s := <-signals:
-			if s != syscall.SIGTERM && s != syscall.SIGINT {
+		case s := <-c.signals:
+			if !c.ends(s) {
 				continue
 			}
 			cancel()

@@ -44,7 +44,7 @@ const crashSlots = 4
 // saying is one fixed-size word from the writer to the test: what it is about
 // to do, or what was acknowledged to it.
 type saying struct {
-	What  byte // A appended up to, V voted, P about to remove the prefix up to, S about to remove the suffix from
+	What  byte // A appended up to, V voted, P about to remove the prefix up to, S the suffix from, E everything
 	Slot  byte
 	Value uint64
 }
@@ -88,14 +88,17 @@ func writeSlot(st *Store, n uint64, say func(byte, uint64, uint64)) error {
 	for rand := rand.New(rand.NewPCG(n, vote)); ; {
 		first, last := s.lane.span()
 		switch dice := rand.IntN(20); {
-		case dice == 0 && last > 1:
-			upto := first + rand.Uint64N(last-first+1)
+		case dice == 0 && last > first:
+			upto := first + rand.Uint64N(last-first)
 			say('P', n, upto)
 			err = s.DeleteRange(first, upto)
-		case dice == 1 && last > 0:
-			from := first + rand.Uint64N(last-first+1)
+		case dice == 1 && last > first:
+			from := first + 1 + rand.Uint64N(last-first)
 			say('S', n, from)
 			err = s.DeleteRange(from, last)
+		case dice == 2 && rand.IntN(5) == 0:
+			say('E', n, 0)
+			err = s.DeleteRange(first, last)
 		case dice < 6:
 			vote++
 			if err = s.SetUint64([]byte("LastVoteTerm"), vote); err == nil {
@@ -118,24 +121,24 @@ func writeSlot(st *Store, n uint64, say func(byte, uint64, uint64)) error {
 
 // ledger is what the test knows of a slot: what must be there after a crash.
 type ledger struct {
-	vote  uint64
-	last  uint64 // at least
-	first uint64 // at most, if last >= first
-	empty bool   // may be empty
+	vote        uint64
+	first, last uint64 // at least these
+	open        bool   // removed, or about to be: nothing need be there, and the new log's begin may be
 }
 
 func (l *ledger) hear(w saying) {
 	switch w.What {
 	case 'A':
-		l.last, l.empty = w.Value, false
+		l.last, l.open = w.Value, false
 	case 'V':
 		l.vote = w.Value
 	case 'P':
-		l.first = max(l.first, w.Value+1)
+		l.first = w.Value + 1
 	case 'S':
-		l.last = min(l.last, w.Value-1)
+		l.last = w.Value - 1
+	case 'E':
+		l.first, l.open = 1, true // the next log begins at 1
 	}
-	l.empty = l.empty || l.last < l.first
 }
 
 // TestKill kills a process that writes, again and again, and looks each time
@@ -146,7 +149,7 @@ func TestKill(t *testing.T) {
 	p := path(t)
 	known := make([]ledger, crashSlots)
 	for i := range known {
-		known[i] = ledger{first: 1, empty: true}
+		known[i] = ledger{first: 1, open: true}
 	}
 	for round := range rounds {
 		cmd := child(t, "writer", p)
@@ -183,7 +186,7 @@ func survey(t *testing.T, p string, known []ledger) {
 	for n := range known {
 		s, k := open(t, st, key(uint64(n))), &known[n]
 		first, last := s.lane.span()
-		if !(first <= k.first && last >= k.last) && !(last == 0 && k.empty) {
+		if !k.open && (last == 0 || first > k.first || last < k.last) {
 			t.Errorf("slot %d: log is %d to %d, want at least %d to %d", n, first, last, k.first, k.last)
 		}
 		must(t, s.Each(func(e *raft.Log) error {
@@ -196,7 +199,7 @@ func survey(t *testing.T, p string, known []ledger) {
 		if vote != k.vote && vote != k.vote+1 {
 			t.Errorf("slot %d: vote %d, want %d or, not acknowledged, one more", n, vote, k.vote)
 		}
-		*k = ledger{vote: vote, first: max(first, 1), last: last, empty: last == 0}
+		*k = ledger{vote: vote, first: max(first, 1), last: last, open: last == 0}
 	}
 	stop(t, st)
 }

@@ -45,7 +45,7 @@ type machine struct {
 // TestModel makes fewer runs than rapid's default, unless asked for more.
 func TestModel(t *testing.T) {
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
-		must(t, f.Value.Set("25"))
+		must(t, f.Value.Set("20"))
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &machine{t: t, path: filepath.Join(ramDir(t), "raft.db"), slots: map[Key]*Slot{}, models: map[Key]*model{}}
@@ -97,7 +97,7 @@ func (m *machine) pick(rt *rapid.T) (*Slot, *model) {
 func (m *machine) appendAll(rt *rapid.T) {
 	var all sync.WaitGroup
 	for k, mod := range m.models {
-		n := rapid.IntRange(0, 300).Draw(rt, "entries")
+		n := rapid.IntRange(0, 100).Draw(rt, "entries")
 		first := mod.last() + 1
 		if len(mod.log) == 0 {
 			first = rapid.Uint64Range(1, 1000).Draw(rt, "first")

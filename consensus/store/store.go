@@ -167,7 +167,6 @@ func (s *Store) loadLane(l *lane, kept []int) error {
 
 func (s *Store) read(at uint64, entry *raft.Log) error {
 	return guard(func() error {
-		*entry = raft.Log{} // the decoder leaves alone what is not there
 		if err := s.disk.GetLog(at, entry); err != nil {
 			return err
 		}

@@ -136,9 +136,9 @@ func TestSlotsDoNotMix(t *testing.T) {
 		t.Helper()
 		wantSpan(t, a, 4, 10)
 		wantSpan(t, b, 100, 120)
-		var e raft.Log
+		e := raft.Log{Data: []byte("left by an earlier read"), Extensions: []byte("x"), Type: raft.LogNoop, AppendedAt: time.Now()}
 		must(t, b.GetLog(120, &e))
-		if string(e.Data) != "120@9" || e.Term != 9 || e.Index != 120 {
+		if string(e.Data) != "120@9" || e.Term != 9 || e.Index != 120 || e.Type != raft.LogCommand || len(e.Extensions) != 0 || !e.AppendedAt.IsZero() {
 			t.Errorf("entry is %+v", e)
 		}
 		if term, err := a.GetUint64([]byte("CurrentTerm")); term != 7 || err != nil {

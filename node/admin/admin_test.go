@@ -67,7 +67,13 @@ func (n *fakeNode) enter() {
 func (n *fakeNode) Backends() api.Backends { return n.backends }
 func (n *fakeNode) Ready() error           { return n.ready }
 func (n *fakeNode) Events() Feed           { return n.feed }
-func (n *fakeNode) Members() api.Members   { return api.Members{Members: []api.Member{}} }
+func (n *fakeNode) Keys(context.Context) (api.Keys, error) {
+	return api.Keys{Nodes: []api.NodeKeys{{ID: "n", Name: "lb-1", Keys: []string{"0a1b2c3d"}}}}, nil
+}
+func (n *fakeNode) ChangeKeys(_ context.Context, order, key string) error {
+	return n.change("%s %s", order, key)
+}
+func (n *fakeNode) Members() api.Members { return api.Members{Members: []api.Member{}} }
 
 // change notes what an operator changed, and refuses it if the test says so.
 func (n *fakeNode) change(format string, args ...any) error {

@@ -37,6 +37,9 @@ func TestOperator(t *testing.T) {
 	r := newRig()
 	s := r.start(t)
 	for _, c := range []struct{ request, body, changed string }{
+		{"POST /v1/keys/install", `{"key": "abc"}`, "install abc"},
+		{"POST /v1/keys/use", `{"key": "abc"}`, "use abc"},
+		{"POST /v1/keys/remove", `{"key": "abc"}`, "remove abc"},
 		{"POST /v1/backends/b1/drain", "", "drain b1"},
 		{"POST /v1/backends/b%2F1/undrain", "", "undrain b/1"},
 		{"POST /v1/backends/b1/eject", "", "eject b1"},

@@ -42,6 +42,7 @@ type Node interface {
 	Events() Feed                     // of all changes from now on
 	Ready() error                     // nil: it may get traffic; else why not
 	Operator
+	Keeper
 }
 
 // Operator is what operators may change. Its refusals are *Error.

@@ -138,6 +138,8 @@ func (p *Pool) readmit(b *Backend, now time.Time, reason string) {
 	b.failures.Store(0)
 	b.breaks.Store(0)
 	b.haunted.Store(nil)
+	b.tokens, b.answers = reading{}, reading{} // what it did while it was ill says nothing of it now
+	b.speed.Store(1)
 	p.settle(b, now, reason)
 }
 

@@ -387,3 +387,22 @@ func TestOperatorsEjection(t *testing.T) {
 		t.Errorf("shares %v", got)
 	}
 }
+
+// What a backend did before it was out does not keep streams from it when it is
+// back: nothing would run there that could show its speed anew.
+func TestReadmittedWithoutItsPast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pool(t, 3, ejecting(3, 50), nil)
+		b := p.Backends()[0]
+		b.speed.Store(slowest)
+		b.answers = reading{amount: 1, things: 1, time: 60}
+		fail(p, 0, 3)
+		<-time.After(11 * time.Second)
+		l := trial(t, p, 0)
+		p.Succeeded(b, time.Now(), time.Millisecond)
+		l.Release(time.Now())
+		if got := shares(t, p, 3000); b.Speed() != 1 || got[0] < 600 {
+			t.Errorf("speed %v, shares %v", b.Speed(), got)
+		}
+	})
+}

