@@ -33,6 +33,7 @@ fuzz: ## every fuzz function there is, FUZZTIME (10s) each
 
 bench: build ## CPU per request beside nginx and HAProxy, Linux; see BENCHFLAGS=-h
 	$(GO) run ./testcluster/bench $(BENCHFLAGS)
+	$(GO) run ./testcluster/bench/gossip $(GOSSIPFLAGS)
 
 sim: ## placement in virtual time beside an all-knowing oracle; writes docs/balance.md; see SIMFLAGS=-h
 	$(GO) run ./testcluster/sim/show $(SIMFLAGS)

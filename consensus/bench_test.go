@@ -49,11 +49,11 @@ func onFile(b *testing.B, w *town, fsync time.Duration) {
 			b.Fatal(err)
 		}
 		n.groups.o.Store = OnDisk(s)
-		b.Cleanup(func() {
+		n.close = func() {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			_ = s.Stop(ctx)
-		})
+		}
 	}
 }
 
@@ -61,7 +61,6 @@ func onFile(b *testing.B, w *town, fsync time.Duration) {
 func settled(b *testing.B, shards int, fsync time.Duration) (*town, time.Duration) {
 	w := newTown(b, 3, withTimes(func(string) Timing { return DefaultTiming() }))
 	onFile(b, w, fsync)
-	b.Cleanup(w.end) // before the stores stop; end does nothing the second time
 	began := time.Now()
 	var all sync.WaitGroup
 	for _, name := range three() {

@@ -169,6 +169,7 @@ type node struct {
 	store  *memory
 	dir    string
 	dead   bool
+	close  func() // of its store; nil: it is kept in memory
 
 	mu      sync.Mutex
 	diaries map[uint32]*diary // of the last life
@@ -244,6 +245,14 @@ func (n *node) kill() {
 	if err := n.groups.Stop(ctx); err != nil {
 		n.town.t.Errorf("stop of the groups of %s: %v", n.name, err)
 	}
+	n.shut()
+}
+
+func (n *node) shut() {
+	if n.close != nil {
+		n.close()
+		n.close = nil
+	}
 }
 
 func (w *town) end() {
@@ -265,6 +274,7 @@ func (w *town) end() {
 			w.t.Errorf("stop of the port of %s: %v", name, err)
 		}
 		cancel()
+		n.shut()
 	}
 }
 

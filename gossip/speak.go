@@ -113,18 +113,20 @@ func (c *Cluster) speakLoop(ctx context.Context) {
 		if news {
 			wake(c.heard) // others may have spoken of a new backend already
 		}
-		c.pace.stretch(s, len(changed), now, c.sayPace)
 		peers := c.members.peers.Load().list
 		s.latest.Store(&snapshot{speaking(entries), c.nextChunk(false).seq})
+		said := 0
 		switch {
 		case now.Sub(s.lastFull) >= fullEvery:
-			s.lastFull = now
+			s.lastFull, said = now, len(changed)
 			c.send(fulls(speaking(entries), c.nextChunk), peers)
 			c.noteSaid(list, append(changed, entries...), now)
 		case urgent:
+			said = len(changed)
 			c.send(deltas(changed, c.nextChunk), peers)
 			c.noteSaid(list, changed, now)
 		}
+		c.stretch(said, now)
 		c.greet(entries, peers)
 	}
 }
@@ -241,20 +243,20 @@ func (c *Cluster) noteSaid(list []backend.Report, entries []entry, now time.Time
 }
 
 // stretch lets a node on which much changes speak more rarely, and tells.
-func (pace) stretch(s *speaker, changed int, now time.Time, tell func(was, is time.Duration)) {
+func (c *Cluster) stretch(changed int, now time.Time) {
+	s := &c.speaker
 	passed := now.Sub(s.lastRate).Seconds()
 	s.lastRate = now
 	keep := math.Exp(-passed / 2)
 	s.rate = s.rate*keep + (1-keep)*float64(changed)/max(passed, 0.001)
-	was := time.Duration(s.interval.Load())
 	is := min(max(time.Duration(float64(speakEvery)*s.rate/freeRate), speakEvery), speakRarest)
 	s.interval.Store(int64(is))
-	tell(was, is)
+	c.sayPace(is)
 }
 
 // sayPace logs when the node begins to speak much more rarely, and when it is
 // back.
-func (c *Cluster) sayPace(was, is time.Duration) {
+func (c *Cluster) sayPace(is time.Duration) {
 	switch s := &c.speaker; {
 	case !s.slow && is > speakRarest/2:
 		s.slow = true

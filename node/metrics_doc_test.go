@@ -127,7 +127,7 @@ cluster: {bind: "127.0.0.1:0"}
 listeners:
   - {address: "127.0.0.1:0"}
   - {address: "127.0.0.1:0", tls: {cert_file: %q, key_file: %q}, proxy_protocol: true, trusted_proxies: [10.0.0.0/8]}
-pools: {used: {backends: ["http://127.0.0.1:1"]}}
+pools: {used: {backends: ["http://127.0.0.1:1"], placement: {second: random}}}
 `, t.TempDir(), cert, key)
 	cfg, err := Parse("bare.yaml", []byte(file), os.LookupEnv)
 	if err != nil {

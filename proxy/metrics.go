@@ -11,7 +11,8 @@ import (
 // metrics is what the data plane counts. Gauges are read from the live counts
 // when they are scraped, so they cannot drift from them.
 type metrics struct {
-	server *Server
+	server   *Server
+	compared comparison
 
 	streams      *prometheus.CounterVec
 	durations    *prometheus.HistogramVec
@@ -64,6 +65,7 @@ func newMetrics(s *Server) *metrics {
 	}
 	return &metrics{
 		server:     s,
+		compared:   newComparison(long),
 		streams:    counter("streams_total", "Streams that ended, by why; backend is empty where none was chosen.", "pool", "backend", "reason"),
 		durations:  histogram("stream_duration_seconds", "From a request's head to the last byte of its answer.", long),
 		firstBytes: histogram("time_to_first_byte_seconds", "From a request's head to the head of its answer.", long),
@@ -107,10 +109,9 @@ func newMetrics(s *Server) *metrics {
 }
 
 func (m *metrics) register(r prometheus.Registerer) error {
-	for _, c := range []prometheus.Collector{
+	for _, c := range append(m.compared.collectors(),
 		m.streams, m.durations, m.firstBytes, m.added, m.ejections, m.retries, m.exhausted, m.waits, m.sheds, m.timeouts, m.acceptErrors,
-		m.routeMisses, m.logDrops, m.spanDrops, m.drains, m.drainTimes, m,
-	} {
+		m.routeMisses, m.logDrops, m.spanDrops, m.drains, m.drainTimes, m) {
 		if err := r.Register(c); err != nil {
 			return err
 		}
@@ -158,11 +159,12 @@ func (m *metrics) settled(s *Stream, b *backend.Backend, why backend.Reason) {
 		m.streams.WithLabelValues(s.poolName, "", string(why)).Inc()
 		return
 	}
+	m.compared.settled(s, why)
 	bm := s.pool.of(b).metrics
 	bm.ends[why].Inc()
 	bm.durations.Observe(time.Since(s.started).Seconds())
-	if !s.headAt.IsZero() {
-		bm.firstBytes.Observe(s.headAt.Sub(s.started).Seconds())
+	if s.headIn > 0 {
+		bm.firstBytes.Observe(s.headIn.Seconds())
 	}
 }
 

@@ -11,17 +11,18 @@ import (
 // the backend could not do its work is a failure of the backend's all the same,
 // though the client gets it as it is.
 func (s *Stream) headed(b *backend.Backend, from time.Time, connecting time.Duration) {
-	s.headAt = time.Now()
+	now := time.Now()
+	s.headIn = max(1, now.Sub(s.started))
 	switch status := s.client.resp.Status; status {
 	case 502, 503, 504:
-		s.pool.Failed(b, s.headAt, backend.FailedGateway, fmt.Sprintf("it answered %d", status))
+		s.pool.Failed(b, now, backend.FailedGateway, fmt.Sprintf("it answered %d", status))
 		return
 	}
 	if sent := s.sentAt.Load(); sent != 0 {
 		from, connecting = time.Unix(0, sent), 0
 	}
-	s.lease.Answered(s.headAt)
-	s.pool.Succeeded(b, s.headAt, max(0, s.headAt.Sub(from)-connecting))
+	s.lease.Answered(now)
+	s.pool.Succeeded(b, now, max(0, now.Sub(from)-connecting))
 }
 
 // asking is when the attempt that begins, and has its place, began to ask.
@@ -45,7 +46,7 @@ func (f *failure) kind() backend.FailureKind {
 
 // ended tells the pool how an answer that had begun came to its end.
 func (s *Stream) ended(b *backend.Backend, why backend.Reason, f *failure) {
-	if b == nil || s.headAt.IsZero() {
+	if b == nil || s.headIn == 0 {
 		return
 	}
 	switch now := time.Now(); why {

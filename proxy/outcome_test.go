@@ -176,3 +176,46 @@ func TestOverdueDrain(t *testing.T) {
 		t.Errorf("the stream it waited for got %q, %v", body, err)
 	}
 }
+
+// Who asks backends something else, such as how they are, comes to them as
+// streams do, certificates and all, and is in nobody's count.
+func TestConnectComesAsStreamsDo(t *testing.T) {
+	a := newAuthority(t)
+	ca := newFiles(t).put("ca", a.pem())
+	r := newDoor(t, func(g *plan) { g.pool.Backend.TLS = BackendTLS{CAFile: ca, ServerName: "b.test"} }, closing(t, a).URL)
+	b := r.Pools()[0].Backends()[0]
+	nc, err := r.Connect(t.Context(), "p", b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(nc, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if head := readHead(bufio.NewReader(nc)); !strings.HasPrefix(head, "HTTP/1.1 200") {
+		t.Errorf("head %q", head)
+	}
+	if used := r.Server.pools["p"].of(b).used.Load(); used != 0 || b.InFlight() != 0 {
+		t.Errorf("%d connections and %d streams are counted", used, b.InFlight())
+	}
+}
+
+// Every change of state is logged, and published; a panic is a warning.
+func TestChangesAreTold(t *testing.T) {
+	r := newDoor(t, func(g *plan) { g.pool.Outlier.PanicPercent = 60 }, "http://127.0.0.1:1", "http://127.0.0.1:2")
+	events := r.Events().Subscribe()
+	defer events.Close()
+	p, now := r.Pools()[0], time.Now()
+	p.Eject(p.Backends()[0], now, time.Hour)
+	p.Admit(p.Backends()[0], now)
+	list, lost, err := events.Next(t.Context())
+	if err != nil || lost != 0 || len(list) != 4 || list[0].To != backend.Ejected || !list[1].Panic || list[2].To != backend.Active || list[3].Panic {
+		t.Errorf("told %+v", list)
+	}
+	for _, want := range []string{"backend=b1 state=ejected was=active", "level=WARN msg=\"pool is in panic", "backend=b1 state=active was=ejected", "pool's panic is over"} {
+		if r.log.count(want) != 1 {
+			t.Errorf("%d log lines with %q, want 1", r.log.count(want), want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,10 +14,12 @@ import (
 
 // PlacementConfig is what policies go by.
 type PlacementConfig struct {
-	Knee        int    `yaml:"knee"`           // streams at a backend that slow each other to half the speed of one alone
-	Draws       int    `yaml:"draws" auto:"0"` // backends that p2c draws for each stream; auto: 2 to 4, by how many arrive within a report's age
-	HashKey     string `yaml:"hash_key"`       // what consistent_hash goes by: client_ip, header:NAME, cookie:NAME or query:NAME
-	BoundedLoad int    `yaml:"bounded_load"`   // percent of its part of the load that consistent_hash gives a backend at most; 0: no bound
+	Knee        int     `yaml:"knee"`           // streams at a backend that slow each other to half the speed of one alone
+	Draws       int     `yaml:"draws" auto:"0"` // backends that p2c draws for each stream; auto: 2 to 4, by how many arrive within a report's age
+	HashKey     string  `yaml:"hash_key"`       // what consistent_hash goes by: client_ip, header:NAME, cookie:NAME or query:NAME
+	Second      string  `yaml:"second"`         // a policy to measure beside the first; empty: none
+	SecondShare float64 `yaml:"second_share"`   // of the streams, 0 to 1, that it places
+	BoundedLoad int     `yaml:"bounded_load"`   // percent of its part of the load that consistent_hash gives a backend at most; 0: no bound
 }
 
 // DefaultPlacement holds the contract's defaults.
@@ -32,6 +35,12 @@ func (c PlacementConfig) Validate(fault func(key, format string, args ...any)) {
 	if c.Draws != 0 && c.Draws < 2 || c.Draws > backend.MaxDraws {
 		fault("draws", "%d is out of range; write auto, or a number from 2 to %d", c.Draws, backend.MaxDraws)
 	}
+	if c.Second != "" && !slices.Contains(backend.Policies(), c.Second) {
+		fault("second", "%q is no policy; write one of %s", c.Second, strings.Join(backend.Policies(), ", "))
+	}
+	if c.SecondShare > 1 || c.SecondShare > 0 && c.Second == "" {
+		fault("second_share", "%v is a share of placement.second, which is %q; write 0 to 1, and a policy there", c.SecondShare, c.Second)
+	}
 	if _, err := parseKeySource(c.HashKey); err != nil {
 		fault("hash_key", "%v", err)
 	}
@@ -43,7 +52,7 @@ func (c PlacementConfig) Validate(fault func(key, format string, args ...any)) {
 // placement is what the configuration says of how the pool chooses.
 func (c PoolConfig) placement() backend.Placement {
 	return backend.Placement{
-		Policy: c.Policy, Knee: c.Placement.Knee, Draws: c.Placement.Draws, BoundedLoad: c.Placement.BoundedLoad, SlowStart: c.Backend.SlowStart,
+		Policy: c.Policy, Second: c.Placement.Second, Share: c.Placement.SecondShare, Knee: c.Placement.Knee, Draws: c.Placement.Draws, BoundedLoad: c.Placement.BoundedLoad, SlowStart: c.Backend.SlowStart,
 	}
 }
 

@@ -153,15 +153,26 @@ func TestChangesUnderLoad(t *testing.T) {
 	if pool.Backends()[0] != kept {
 		t.Error("b0 was made anew")
 	}
-	if got := c.metric("starling_streams_total", "reason", "done"); got != float64(done.Load()) {
-		t.Errorf("%v streams are counted, %d were", got, done.Load())
-	}
-	eventually(t, patience, func() string {
-		if n := c.server.InFlight(); n != 0 {
-			return fmt.Sprintf("%d streams run", n)
+	c.atRest(patience, backend.Done, float64(done.Load()))
+}
+
+// Two policies of a pool are measured side by side, each by what it placed.
+func TestPoliciesCompared(t *testing.T) {
+	t.Parallel()
+	c := newCrew(t, 2, func(p *proxy.PoolConfig) {
+		p.Policy, p.Placement.Second, p.Placement.SecondShare = backend.RoundRobin, backend.Random, .3
+	}, named)
+	const n = 300
+	for range n {
+		if _, err := c.get("/"); err != nil {
+			t.Fatal(err)
 		}
-		return ""
-	})
+	}
+	c.atRest(patience, backend.Done, n)
+	first, second := c.metric("starling_policy_streams_total", "policy", "round_robin"), c.metric("starling_policy_streams_total", "policy", "random")
+	if first+second != n || second < n/5 || second > n*2/5 {
+		t.Errorf("of %d streams %v and %v are counted; the second policy places three tenths", n, first, second)
+	}
 }
 
 // A key's requests go to one backend, wherever in the request the key is.
@@ -242,12 +253,12 @@ func TestSpeedsOfStreams(t *testing.T) {
 		}
 	})
 	var streams sync.WaitGroup
+	defer streams.Wait() // once all are closed
 	for range 6 {
 		conn, err := net.Dial("tcp", c.server.Addrs()[0])
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer streams.Wait()
 		defer func() { _ = conn.Close() }()
 		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)

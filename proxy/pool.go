@@ -17,7 +17,7 @@ type pool struct {
 	*backend.Pool
 	cfg      PoolConfig
 	shedding *poolMetrics
-	hashKey  keySource
+	hashKey  keySource    // what consistent_hash goes by
 	keys     *keyring     // for backends that are spoken to by TLS
 	retrying atomic.Int64 // retries that count against the budget
 	between  atomic.Int64 // streams between two attempts, at no backend
@@ -58,6 +58,7 @@ func (s *Server) newPool(name string, cfg PoolConfig) (*pool, error) {
 	}
 	s.doors.hold(p.keys)
 	p.shedding = s.metrics.pool(name)
+	s.metrics.compared.begin(name, bp.Placement())
 	return p, nil
 }
 

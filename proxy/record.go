@@ -146,8 +146,8 @@ func (c *client) entry(f *failure) accessEntry {
 	if f != nil {
 		e.reason = f.reason
 	}
-	if !s.headAt.IsZero() {
-		e.firstByte = s.headAt.Sub(s.started)
+	if s.headIn > 0 {
+		e.firstByte = s.headIn
 	}
 	return e
 }

@@ -39,8 +39,8 @@ type Stream struct {
 	uploaded chan struct{} // closed when the goroutine that sends the body has ended; nil: none
 	upErr    error         // how it ended
 	total    *time.Timer
-	headAt   time.Time    // when the answer's head came
-	sentAt   atomic.Int64 // when the goroutine that sends the body had sent it all, in ns since 1970; 0: not yet, or there is none
+	headIn   time.Duration // from the request's head to the answer's; 0: it did not come
+	sentAt   atomic.Int64  // when the goroutine that sends the body had sent it all, in ns since 1970; 0: not yet, or there is none
 
 	connecting time.Duration // spent in connects
 	queued     time.Duration // spent waiting for a place
@@ -74,7 +74,7 @@ type Stream struct {
 func (s *Stream) begin() {
 	s.pool, s.tried, s.begun, s.uploaded, s.upErr = nil, s.tried[:0], false, nil, nil
 	s.attempts, s.breaks, s.answers = 0, 0, false
-	s.headAt, s.connecting, s.queued, s.bodyWait = time.Time{}, 0, 0, 0
+	s.headIn, s.connecting, s.queued, s.bodyWait = 0, 0, 0, 0
 	s.continued, s.renewed, s.told = false, false, ""
 	s.read.Store(false)
 	s.sentAt.Store(0)

@@ -82,7 +82,7 @@ func startNode(t *testing.T, o testcluster.Options, edit func(*proxy.PoolConfig)
 			b := backend.DefaultConfig()
 			b.ID, b.URL = at.id, "http://"+at.addr
 			pool.Backends = append(pool.Backends, b)
-			pool.Health.Enabled = false // an origin does what it does on every connection
+			pool.Health.Enabled, pool.Backend.Engine = false, "none" // an origin does what it does on every connection
 		}
 		if edit != nil {
 			edit(&pool)

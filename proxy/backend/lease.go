@@ -6,27 +6,43 @@ import "time"
 // given back. The zero Lease claims nothing. It belongs to one goroutine at a
 // time.
 type Lease struct {
-	backend  *Backend
-	trial    bool
-	second   bool   // the second policy chose
-	answered bool   // the head of its answer came
-	flowing  bool   // so did a piece of the body
-	at       uint64 // when it was claimed
+	backend *Backend
+	word    uint64 // when it was claimed, and in the low bits what follows
 }
+
+// What a Lease remembers of its stream beside the backend: two words are half a
+// stream's share of a cache line.
+const (
+	isTrial    = 1 << iota // it decides over an ejected backend
+	isSecond               // the second policy chose
+	isAnswered             // the head of its answer came
+	isFlowing              // so did a piece of the body
+	leaseBits  = iota
+)
+
+func newLease(b *Backend, at uint64, trial bool) Lease {
+	l := Lease{backend: b, word: at << leaseBits}
+	if trial {
+		l.word |= isTrial
+	}
+	return l
+}
+
+func (l *Lease) is(what uint64) bool { return l.word&what != 0 }
 
 // Backend is where the stream goes; nil for the zero Lease.
 func (l *Lease) Backend() *Backend { return l.backend }
 
 // Second tells whether the pool's second policy chose the backend.
-func (l *Lease) Second() bool { return l.second }
+func (l *Lease) Second() bool { return l.is(isSecond) }
 
 // Flowing tells whether Began was called.
-func (l *Lease) Flowing() bool { return l.flowing }
+func (l *Lease) Flowing() bool { return l.is(isFlowing) }
 
 // Answered says that the head of the answer came.
 func (l *Lease) Answered(now time.Time) {
-	if b := l.backend; b != nil && !l.answered {
-		l.answered = true
+	if b := l.backend; b != nil && !l.is(isAnswered) {
+		l.word |= isAnswered
 		b.answering.begin(b.pool.micros(now))
 		b.heads.Add(1)
 	}
@@ -37,13 +53,13 @@ func (l *Lease) Answered(now time.Time) {
 // itself does not count, since it took the time before.
 func (l *Lease) Began(now time.Time) {
 	b := l.backend
-	if b == nil || l.flowing {
+	if b == nil || l.is(isFlowing) {
 		return
 	}
-	l.flowing = true
+	l.word |= isFlowing
 	at := b.pool.micros(now)
 	b.flowing.begin(at)
-	b.learn(time.Duration(at-l.at) * time.Microsecond)
+	b.learn(time.Duration(at-l.word>>leaseBits) * time.Microsecond)
 }
 
 // Progress counts what came of an answer after its first piece: events, or
@@ -62,14 +78,14 @@ func (l *Lease) Release(now time.Time) {
 		return
 	}
 	l.backend = nil
-	if l.trial {
+	if l.is(isTrial) {
 		b.trial.Store(false)
 	}
 	at := b.pool.micros(now)
-	if l.answered {
+	if l.is(isAnswered) {
 		b.answering.end(at)
 	}
-	if l.flowing {
+	if l.is(isFlowing) {
 		b.flowing.end(at)
 	}
 	q := &b.pool.queue
@@ -112,7 +128,7 @@ func (b *Backend) claim(now time.Time, trial bool) (l Lease, ok bool) {
 	}
 	b.pool.flights.Add(oneStart + 1)
 	b.tighten(room)
-	return Lease{backend: b, trial: trial, at: at}, true
+	return newLease(b, at, trial), true
 }
 
 // tighten tells where so few places are left that the other nodes could take
@@ -126,7 +142,7 @@ func (b *Backend) tighten(room int64) {
 // hand makes a stream's place, which stays counted, that of another.
 func (b *Backend) hand(now time.Time, trial bool) Lease {
 	b.pool.flights.Add(oneStart)
-	return Lease{backend: b, trial: trial, at: b.pool.micros(now)}
+	return newLease(b, b.pool.micros(now), trial)
 }
 
 // room is how many streams this node may have at the backend beside those of

@@ -375,7 +375,7 @@ func TestEveryPolicyKeepsTheRules(t *testing.T) {
 		}
 		list[40].standing.Store(&Standing{State: Ejected, Until: time.Now().Add(-time.Second)})
 		l := pick(t, p)
-		if l.Backend() != list[40] || !l.trial {
+		if l.Backend() != list[40] || !l.is(isTrial) {
 			t.Errorf("%s: an ejection is over, and %s was taken", policy, l.Backend().ID)
 		}
 	}

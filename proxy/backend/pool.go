@@ -162,7 +162,9 @@ func (p *Pool) pick(now time.Time, ask Ask) (Lease, error) {
 			continue // it was, a moment ago
 		}
 		if l, ok := b.claim(now, trial); ok {
-			l.second = second
+			if second {
+				l.word |= isSecond
+			}
 			return l, nil
 		}
 	}

@@ -239,7 +239,7 @@ func TestLearnedCap(t *testing.T) {
 		t.Fatalf("nobody waited, and the cap is %+v", c)
 	}
 	b.begin(0, 1) // waits
-	b.flow(100*time.Millisecond)
+	b.flow(100 * time.Millisecond)
 	b.now = b.now.Add(time.Second)
 	b.flow(200*time.Millisecond, 50, 50)
 	if c := x.Terms(); c.CapSource != CapLearned || c.Cap != 38 { // of 41, rounded down

@@ -234,11 +234,12 @@ func (r *run) place(q *request, now float64) bool {
 func (r *run) enter(q *request, s *server, now float64) {
 	s.advance(now)
 	q.sent = now
-	if !s.add(q) {
-		r.placer.settled(now, q)
-		r.drop(q, &r.tally.rejected)
+	if s.add(q) {
+		r.events.set(others+q.server, s.due())
+		return
 	}
-	r.events.set(others+q.server, s.due())
+	r.placer.settled(now, q)
+	r.drop(q, &r.tally.rejected)
 }
 
 // serve gives places to those who wait at a proxy, and ends the wait of those

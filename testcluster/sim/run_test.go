@@ -182,3 +182,14 @@ func TestCalendar(t *testing.T) {
 		}
 	}
 }
+
+// TestRejectedByAnEngine: a request that finds an engine and its queue full is
+// gone, and disturbs no other engine's events.
+func TestRejectedByAnEngine(t *testing.T) {
+	c := small()
+	c.Load.Rho = 2
+	c.Rule = Rule{Policy: backend.RoundRobin}
+	if f := Run(c); f.Rejected < 0.2 || f.Rejected > 0.7 {
+		t.Errorf("at twice the capacity %.3f were rejected", f.Rejected)
+	}
+}

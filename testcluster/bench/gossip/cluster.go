@@ -26,6 +26,7 @@ const (
 	meanStream = 20 * time.Second
 	firstByte  = 500 * time.Millisecond
 	patience   = time.Minute
+	settle     = 5 * time.Second // until the first streams are known, and the pace is that of the load
 	probes     = 100 // changes whose spread is timed
 )
 
@@ -65,7 +66,11 @@ func measure(ctx context.Context, n int, load time.Duration) (r result, err erro
 		return r, err
 	}
 	r.join = time.Since(start)
-	if err := r.carry(ctx, all, load); err != nil {
+	// As much at each node as there is at 64 nodes; then all of the budget's load.
+	if err := r.carry(ctx, all, startRate*float64(n)/64, r.spreads); err != nil {
+		return r, err
+	}
+	if err := r.carry(ctx, all, startRate, func(ctx context.Context, all []*member) error { return r.bytes(ctx, all, load) }); err != nil {
 		return r, err
 	}
 	last := all[n-1]
@@ -115,8 +120,8 @@ func (m *member) change(b int, do func(*backend.Report)) {
 	do(&m.own[b])
 }
 
-// carry drives the load, counts bytes and times how changes spread.
-func (r *result) carry(ctx context.Context, all []*member, load time.Duration) error {
+// carry drives a load while something is measured.
+func (r *result) carry(ctx context.Context, all []*member, rate float64, measure func(context.Context, []*member) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var streams sync.WaitGroup
 	defer streams.Wait()
@@ -125,29 +130,39 @@ func (r *result) carry(ctx context.Context, all []*member, load time.Duration) e
 		m, b := all[mathrand.IntN(len(all))], mathrand.IntN(backends-1) // the last is for timing
 		streams.Go(func() { m.stream(ctx, b) })
 	}
-	for range int(startRate * meanStream.Seconds()) {
+	for range int(rate * meanStream.Seconds()) {
 		begin()
 	}
 	streams.Go(func() {
 		for {
 			select {
-			case <-time.After(time.Duration(mathrand.ExpFloat64() / startRate * float64(time.Second))):
+			case <-time.After(time.Duration(mathrand.ExpFloat64() / rate * float64(time.Second))):
 				begin()
 			case <-ctx.Done():
 				return
 			}
 		}
 	})
-	if err := pause(ctx, 2*time.Second); err != nil { // until the first streams are known
+	if err := pause(ctx, settle); err != nil {
 		return err
 	}
-	start, before, packets := time.Now(), total(all, "bytes"), total(all, "packets")
+	return measure(ctx, all)
+}
+
+// spreads times how changes spread.
+func (r *result) spreads(ctx context.Context, all []*member) error {
 	for i := range probes {
 		if err := r.time(ctx, all, i+1); err != nil {
 			return err
 		}
 	}
-	if err := pause(ctx, max(0, load-time.Since(start))); err != nil {
+	return nil
+}
+
+// bytes counts what comes in.
+func (r *result) bytes(ctx context.Context, all []*member, load time.Duration) error {
+	start, before, packets := time.Now(), total(all, "bytes"), total(all, "packets")
+	if err := pause(ctx, load); err != nil {
 		return err
 	}
 	per := time.Since(start).Seconds() * float64(len(all))

@@ -35,7 +35,7 @@ func run(args []string, out, log io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	fmt.Fprintf(out, "gossip: %d rounds a size, all nodes in one process over loopback, %d CPUs, %s, encrypted\n", *rounds, runtime.NumCPU(), runtime.Version())
-	fmt.Fprintf(out, "load: %d backends, %.0f starts/s in all, streams of %v on average; bytes are those of UDP and TCP payloads, and with 28 a packet for headers\n\n", backends, startRate, meanStream)
+	fmt.Fprintf(out, "load: %d backends, streams of %v on average; bytes at %.0f starts/s in all: payloads of UDP and TCP, and with 28 bytes a packet for headers; changes are timed at a 64th of that at each node\n\n", backends, meanStream, startRate)
 	fmt.Fprintln(out, "| nodes | round | all know all, ms | crash seen by all, ms | a change is known: p50 / p99, ms | kB/s in per node, payload / with headers |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|")
 	for text := range strings.SplitSeq(*sizes, ",") {

@@ -8,13 +8,14 @@ import (
 
 // goals holds the product's p2c to what it has to reach.
 func goals(s *stage) (table, error) {
-	list := sim.Goals()
+	var list []sim.Goal
 	var cells []sim.Cell
-	for _, g := range list {
-		cells = append(cells, s.cell(g.Cell))
+	for _, g := range sim.Goals() {
+		if !s.quick || len(g.Cell.Engines) <= 64 { // a thousand need many requests until they are busy
+			list, cells = append(list, g), append(cells, s.cell(g.Cell))
+		}
 	}
-	flat := sim.Flat()
-	for _, c := range flat {
+	for _, c := range sim.Flat() {
 		cells = append(cells, s.cell(c))
 	}
 	played := sim.Play(cells, s.seeds)

@@ -1,0 +1,65 @@
+package proxy
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/starling-lb/starling/proxy/backend"
+)
+
+// comparison measures two policies of one pool side by side, each by the streams
+// that it placed. Pools with one policy are not in it.
+type comparison struct {
+	streams    *prometheus.CounterVec
+	durations  *prometheus.HistogramVec
+	firstBytes *prometheus.HistogramVec
+}
+
+func newComparison(buckets []float64) comparison {
+	histogram := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "starling", Name: name, Help: help, Buckets: buckets}, []string{"pool", "policy"})
+	}
+	return comparison{
+		streams: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "starling", Name: "policy_streams_total", Help: "Streams that ended, of pools with a second policy, by which one placed them and why they ended.",
+		}, []string{"pool", "policy", "reason"}),
+		durations:  histogram("policy_stream_duration_seconds", "From a request's head to the last byte of its answer, of pools with a second policy."),
+		firstBytes: histogram("policy_time_to_first_byte_seconds", "From a request's head to the head of its answer, of pools with a second policy."),
+	}
+}
+
+func (c *comparison) collectors() []prometheus.Collector {
+	return []prometheus.Collector{c.streams, c.durations, c.firstBytes}
+}
+
+// begin has a pool's series begin at 0.
+func (c *comparison) begin(pool string, place backend.Placement) {
+	if place.Second == "" {
+		return
+	}
+	for _, policy := range []string{place.Policy, place.Second} {
+		c.durations.WithLabelValues(pool, policy)
+		c.firstBytes.WithLabelValues(pool, policy)
+		for _, reason := range backend.Reasons() {
+			c.streams.WithLabelValues(pool, policy, string(reason))
+		}
+	}
+}
+
+// settled counts a stream at its end.
+func (c *comparison) settled(s *Stream, why backend.Reason) {
+	place := s.pool.Placement()
+	if place.Second == "" {
+		return
+	}
+	policy := place.Policy
+	if s.lease.Second() {
+		policy = place.Second
+	}
+	c.streams.WithLabelValues(s.pool.Name, policy, string(why)).Inc()
+	c.durations.WithLabelValues(s.pool.Name, policy).Observe(time.Since(s.started).Seconds())
+	if s.headIn > 0 {
+		c.firstBytes.WithLabelValues(s.pool.Name, policy).Observe(s.headIn.Seconds())
+	}
+}
