@@ -4,7 +4,8 @@ GO       ?= go
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race soak clients fuzz bench sim lint format vet staticcheck ci clean
+.PHONY: netns
+.PHONY: help build demo test race soak clients fuzz bench sim replay stall lint format vet staticcheck ci clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +38,15 @@ bench: build ## CPU per request beside nginx and HAProxy, Linux; see BENCHFLAGS=
 
 sim: ## placement in virtual time beside an all-knowing oracle; writes docs/balance.md; see SIMFLAGS=-h
 	$(GO) run ./testcluster/sim/show $(SIMFLAGS)
+
+replay: ## a real node and engines beside the oracle of the same requests, a quarter of an hour
+	$(GO) test -count=1 -timeout 30m -v -run '^TestReplay$$' ./testcluster -args -replay.full
+
+stall: ## one of eleven backends stalls for 30 s, under load
+	$(GO) test -count=1 -timeout 5m -v -run '^TestStall$$' ./testcluster -args -stall.full
+
+netns: build ## real loss between real nodes in namespaces; needs root or user namespaces, iptables
+	bash .ci/netns.sh ./bin/starling $(NETNSFLAGS)
 
 lint: format vet staticcheck ## format, vet, staticcheck
 

@@ -44,6 +44,8 @@ stage darwin-vet env GOOS=darwin "$go" vet ./...
 stage arrows "$go" test -count=1 -run '^TestArrows|^TestBinaryDependencies' ./node
 stage fuzz make --no-print-directory fuzz FUZZTIME=5s
 stage test make --no-print-directory test TESTFLAGS=-count=1
+stage sim make --no-print-directory sim SIMFLAGS='-quick -check'
+stage netns make --no-print-directory netns
 stage clients make --no-print-directory clients
 stage race make --no-print-directory race
 exit $failed

@@ -24,8 +24,9 @@ type Spec struct {
 	Life     uint64   // counts up when the replica was deleted here and comes back
 	Founders []string // nodes of the first configuration; only where the group is made, and the same everywhere
 
-	// Machine makes an empty state machine. It is called again when a watchdog
-	// starts the replica anew: the log tells the new one everything.
+	// Machine returns an empty state machine. It is called again when a watchdog
+	// starts the replica anew: the log tells it everything once more. The last one
+	// gets no call by then, so it may be the same, emptied.
 	Machine func() StateMachine
 
 	// Changed, if set, hears of every change of leader, term or condition. It
@@ -192,6 +193,9 @@ func (g *Group) Propose(ctx context.Context, command []byte) (any, error) {
 	}
 	return l.batch.propose(ctx, command)
 }
+
+// Leader is the node that leads, as far as this replica knows; "": none is known.
+func (g *Group) Leader() string { return g.State().Leader }
 
 // State is the replica's state now.
 func (g *Group) State() State {

@@ -42,7 +42,7 @@ func (m *machine) Apply(l *raft.Log) any {
 	commands, err := decodeEntry(l.Data)
 	r := results{term: l.Term}
 	if err == nil && len(commands) > 0 {
-		r.each, err = m.StateMachine.Apply(Entry{Term: l.Term, Index: l.Index, Commands: commands})
+		r.each, err = m.StateMachine.Apply(l.Term, l.Index, commands)
 	}
 	if err != nil {
 		m.stop(fmt.Errorf("entry %d of term %d: %w", l.Index, l.Term, err))

@@ -91,6 +91,13 @@ func (n *network) part(some, others []string) {
 	}
 }
 
+// close cuts one road, one way.
+func (n *network) close(r road) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cut[r] = true
+}
+
 // heal opens all roads. Connections that lost something are broken, as TCP would
 // have them be, or make good.
 func (n *network) heal() {

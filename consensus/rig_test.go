@@ -21,6 +21,7 @@ import (
 
 	"github.com/starling-lb/starling/consensus/store"
 	"github.com/starling-lb/starling/consensus/transport"
+	"github.com/starling-lb/starling/shards"
 )
 
 // patience is how long a test waits for what must come.
@@ -48,11 +49,11 @@ type diary struct {
 	lines []string
 }
 
-func (d *diary) Apply(e Entry) ([]any, error) {
+func (d *diary) Apply(_, _ uint64, commands [][]byte) ([]any, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var places []any
-	for _, c := range e.Commands {
+	for _, c := range commands {
 		if string(c) == "poison" {
 			return nil, errors.New("no such command")
 		}
@@ -159,7 +160,11 @@ type town struct {
 	times func(node string) Timing
 	log   slog.Level
 	over  bool
+	hash  *shards.Hasher
 }
+
+// Replicas has all nodes replicate all shards.
+func (w *town) Replicas(uint32) []string { return three() }
 
 type node struct {
 	town   *town
@@ -168,6 +173,7 @@ type node struct {
 	groups *Groups
 	store  *memory
 	dir    string
+	router *shards.Router
 	dead   bool
 	close  func() // of its store; nil: it is kept in memory
 
@@ -194,6 +200,10 @@ func newTown(t testing.TB, count int, with ...build) *town {
 	}
 	for _, f := range with {
 		f(w)
+	}
+	var err error
+	if w.hash, err = shards.NewHasher(bytes.Repeat([]byte{7}, 32), 2); err != nil {
+		t.Fatal(err)
 	}
 	for i := range count {
 		w.add(string(rune('a' + i)))
@@ -226,6 +236,10 @@ func (n *node) up() {
 		n.groups, err = New(Options{Node: n.name, Dir: n.dir, Transport: n.port, Store: n.store, Log: log, Timing: w.times(n.name), tune: w.tune})
 	}
 	if err == nil {
+		n.port.Serve(shards.AskService, transport.Service{MaxQuestion: 1024, Concurrent: 256, Answer: func(ctx context.Context, from string, q []byte) ([]byte, error) {
+			return n.router.Answer(ctx, from, q)
+		}})
+		n.router = shards.NewRouter(n.name, w.hash, n.port, w)
 		err = n.port.Start(context.Background())
 	}
 	if err != nil {

@@ -46,18 +46,12 @@ func (d onDisk) Open(k store.Key) (Logs, error) {
 // StateMachine is what the entries of one group mean. Calls come one at a time;
 // what Snapshot returned is written while Apply goes on.
 type StateMachine interface {
-	// Apply returns one result per command. An error says that the entry cannot
-	// be understood: the replica halts, for it must not guess.
-	Apply(Entry) ([]any, error)
+	// Apply takes the commands of one entry and returns one result each. Their
+	// bytes belong to the log: whoever keeps some copies them. An error says that
+	// the entry cannot be understood: the replica halts, for it must not guess.
+	Apply(term, index uint64, commands [][]byte) ([]any, error)
 	Snapshot() (io.WriterTo, error)
 	Restore(io.Reader) error // replaces all that there is
-}
-
-// Entry is one committed entry. Its bytes belong to the log: whoever keeps some
-// copies them.
-type Entry struct {
-	Term, Index uint64
-	Commands    [][]byte
 }
 
 // Options is what Groups gets from whoever builds it.

@@ -167,6 +167,8 @@ func (c *Cluster) sayAsked(address string, err error) {
 		c.log.Info("joined by", "seed", address)
 	case errors.As(err, &dns) && dns.IsNotFound:
 		c.log.Warn("seed has a name that nobody knows; look for a typing error in cluster.seeds. Asking on", "seed", address, "err", err)
+	case errors.As(err, &dns):
+		c.log.Warn("seed's name cannot be looked up now; see whether the name server answers, and for a typing error in cluster.seeds. Asking on", "seed", address, "err", err)
 	case errors.As(err, &r):
 		c.log.Warn("seed refuses this node. Asking on", "seed", address, "err", err)
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -98,8 +98,10 @@ func (b bridge) Write(p []byte) (int, error) {
 			level = slog.LevelWarn // nothing that memberlist meets needs a person at once
 		}
 	}
-	if strings.HasPrefix(text, "ignoring alive message") || strings.HasPrefix(text, "Conflicting address") {
-		level = slog.LevelDebug // the refusal is in the log already, with its reason
+	for _, known := range []string{"ignoring alive message", "Conflicting address", "Failed to send", "Was able to connect"} {
+		if strings.HasPrefix(text, known) {
+			level = slog.LevelDebug // refusals are in the log already, with their reasons; the rest is counted
+		}
 	}
 	b.log.Log(context.Background(), level, text, "from", "memberlist")
 	return len(p), nil

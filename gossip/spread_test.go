@@ -351,3 +351,77 @@ func TestNudge(t *testing.T) {
 		t.Errorf("%d packets in two seconds: nudges are not bounded", sent)
 	}
 }
+
+// TestAssigned: three nodes check a backend for all; where they fall silent the
+// others look for themselves, and stop when there is word again.
+func TestAssigned(t *testing.T) {
+	inWorlds(t, 3, func(w *world) {
+		desks := w.startDesks(8, 1)
+		id := desks[0].id(0)
+		var chosen []int
+		say := func() {
+			for _, i := range chosen {
+				desks[i].set(id, func(r *backend.Report) {
+					r.Looks = []backend.Look{{At: time.Now(), Took: time.Millisecond, Finding: backend.LookOK}}
+				})
+			}
+		}
+		assigned := func() (list []int) {
+			for i, c := range w.nodes {
+				if c.Assigned(id, 3, 2*time.Second) {
+					list = append(list, i)
+				}
+			}
+			return list
+		}
+		if got := len(assigned()); got != 8 {
+			w.t.Errorf("%d of 8 look before anybody has told anything, want all", got)
+		}
+		for i, c := range w.nodes {
+			if self, of := c.Represents(id, 3); self {
+				chosen = append(chosen, i)
+			} else if of != 3 {
+				w.t.Errorf("node %d counts %d representatives", i, of)
+			}
+		}
+		if len(chosen) != 3 {
+			w.t.Fatalf("representatives are %v, want three", chosen)
+		}
+		only := func() string {
+			if got := assigned(); !slices.Equal(got, chosen) {
+				return fmt.Sprintf("%v look, want %v", got, chosen)
+			}
+			return ""
+		}
+		say()
+		w.within(2*time.Second, "the three alone", only)
+		for range 20 { // unchanged words go with full reports only
+			<-time.After(2 * time.Second)
+			say()
+			if why := only(); why != "" {
+				w.t.Fatal(why)
+			}
+		}
+		w.within(time.Minute, "the three have fallen silent", func() string {
+			if got := len(assigned()); got != 8 {
+				return fmt.Sprintf("%d look", got)
+			}
+			return ""
+		})
+		say()
+		w.within(15*time.Second, "word again", only)
+		crash(w.nodes[chosen[0]])
+		w.within(10*time.Second, "another in a dead one's stead", func() string {
+			n := 0
+			for i, c := range w.nodes {
+				if self, _ := c.Represents(id, 3); self && i != chosen[0] {
+					n++
+				}
+			}
+			if n != 3 {
+				return fmt.Sprint(n)
+			}
+			return ""
+		})
+	})
+}

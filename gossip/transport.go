@@ -20,6 +20,7 @@ const (
 	maxDial      = 2 * time.Second // for a connection
 	firstFrame   = 5 * time.Second // for a stream's first frame
 	packetQueue  = 256             // packets that memberlist has not taken; more wait in the kernel, which drops
+	readBuffer   = 2 << 20         // bytes of the kernel's, for when this process does not get to run
 	bindAttempts = 10              // for a free port that both protocols can have
 )
 
@@ -94,6 +95,9 @@ func (t *transport) bind(ctx context.Context, address string) error {
 		}
 		same := net.JoinHostPort(host, strconv.Itoa(int(portOf(t.ln.Addr()))))
 		if t.conn, err = t.net.listenPacket(ctx, "udp", same); err == nil {
+			if b, ok := t.conn.(interface{ SetReadBuffer(int) error }); ok {
+				_ = b.SetReadBuffer(readBuffer) // the kernel may give less
+			}
 			return nil
 		}
 		err = fmt.Errorf("gossip on %s (UDP): %w; write another address for cluster.bind", same, err)

@@ -108,13 +108,17 @@ func witnesses(said []gossip.Testimony) []backend.Witness {
 	return out
 }
 
-// assigned tells whether this node checks the backend: a few do for all.
+// assigned tells whether this node checks the backend now: a few do for all, and
+// half as often while streams get answers there.
 func (n *Node) assigned(b *backend.Backend) bool {
+	h := b.Pool().Health()
+	if proven(b, h, time.Now()) {
+		return false
+	}
 	c := n.cluster.Load()
 	if c == nil {
 		return true
 	}
-	h := b.Pool().Health()
 	return c.Assigned(b.ID, h.Representatives, max(h.Interval, h.DownInterval))
 }
 
@@ -134,6 +138,13 @@ func (n *Node) counted() (members, alive int) {
 		}
 	}
 	return members, alive
+}
+
+// proven tells whether something came from a backend just now that was well when
+// it was checked last, not long ago.
+func proven(b *backend.Backend, h backend.HealthConfig, now time.Time) bool {
+	looks := b.Pool().Looks(b)
+	return now.Sub(time.Unix(0, b.Heard())) < h.Interval/2 && len(looks) > 0 && looks[0].Finding == backend.LookOK && now.Sub(looks[0].At) < 2*h.Interval
 }
 
 // Members answers GET /v1/members. A node alone is its only member.

@@ -38,14 +38,21 @@ func TestPostMeetsAClose(t *testing.T) {
 		mu.Unlock()
 		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	})
+	t.Cleanup(func() { close(fire) })
 	g := newFront(t, func(p *proxy.PoolConfig) { p.Retry.BudgetPercent = 0 }, o.addr)
 	c := g.dial()
 	failed, before := 0, g.metric("retries_total", "llm")
 	const rounds = 300
 	for i := range rounds {
-		hear(g.get("/warm"), "GET")
+		if s := hear(g.get("/warm"), "GET"); s.status != 200 {
+			t.Fatalf("round %d, first: %+v", i, s)
+		}
 		g.soon(patience, func() string { return want(int64(g.metric("pool_connections", "idle")), 1) })
-		fire <- rand.N(150 * time.Microsecond)
+		select {
+		case fire <- rand.N(150 * time.Microsecond):
+		case <-time.After(patience):
+			t.Fatalf("round %d: nobody is there to close", i)
+		}
 		path := fmt.Sprintf("/%d", i)
 		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nonce", path)
 		s := hear(c, "POST")

@@ -67,11 +67,13 @@ func (r replay) play(t *testing.T, policy string) (p95, p99 float64) {
 	began := time.Now()
 	wait := time.NewTimer(0)
 	defer wait.Stop()
+	var late []time.Duration
 	var streams sync.WaitGroup
 	for i, j := range r.jobs {
 		due := began.Add(time.Duration(j.At / replaySpeed * float64(time.Second)))
 		wait.Reset(time.Until(due))
 		<-wait.C
+		late = append(late, time.Since(due))
 		streams.Go(func() {
 			if err := converse(t.Context(), client, n.URL(), j); err != nil {
 				t.Errorf("%s, request %d: %v", policy, i, err)
@@ -80,6 +82,8 @@ func (r replay) play(t *testing.T, policy string) (p95, p99 float64) {
 		})
 	}
 	streams.Wait()
+	slices.Sort(late)
+	t.Logf("%s: requests were sent %v late at the 99th percentile; more than 20ms says that the machine was too busy to measure", policy, late[len(late)*99/100].Round(time.Millisecond))
 	measured := slowdown[len(slowdown)/5:]
 	slices.Sort(measured)
 	at := func(q float64) float64 { return measured[int(math.Ceil(q*float64(len(measured))))-1] }

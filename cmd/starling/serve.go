@@ -27,8 +27,8 @@ func newServe() *cobra.Command {
 		Use:   "serve --config FILE",
 		Short: "Run a node in the foreground",
 		Long: "Serve runs a node until SIGTERM or SIGINT, which drain it; a second one ends it at\n" +
-			"once. SIGUSR1 opens the access log anew. It logs to standard error, and says \"ready proxy=ADDR[,ADDR] admin=ADDR\" on\n" +
-			"standard output once it serves.\n" +
+			"once. SIGUSR1 opens the access log anew. It logs to standard error, and says\n" +
+			"\"ready proxy=ADDR[,ADDR] admin=ADDR\" on standard output once it serves.\n" +
 			"Exit: 0 drained, 1 error, 2 bad usage or configuration, 3 the drain deadline cut\n" +
 			"streams, 4 ended by a second signal.",
 		Args: cobra.NoArgs,

@@ -92,7 +92,9 @@ func (t *Transport) Addr() net.Addr { return t.listener.Addr() }
 // Stop lets calls at work finish until ctx ends, then cuts everything.
 func (t *Transport) Stop(ctx context.Context) error {
 	t.stopOnce.Do(func() {
-		close(t.stopping)
+		t.mu.Lock()
+		close(t.stopping) // no call begins from here on, so serving only falls
+		t.mu.Unlock()
 		if t.listener != nil {
 			_ = t.listener.Close() // nothing more comes; its error would change nothing
 		}

@@ -1,54 +1,91 @@
 package backend
 
-import "time"
-
-const (
-	waited      = 500 * time.Millisecond // for the first piece: a stream that waited so long had no slot before
-	slotsWindow = time.Minute
-	engineFresh = 15 * time.Second
-	surelyWaits = 5    // words of an engine: by chance it happens once in many hours
-	surely      = 0.95 // of a cap that was seen: one taken too high costs more than one too low
+import (
+	"math"
+	"time"
 )
 
-// slots is the most streams that ran as one began after a wait, in this window
-// and in the one before.
+const (
+	engineFresh = 15 * time.Second
+	surelyWaits = 5 // words of an engine: by chance it happens once in many hours
+)
+
+// slots is what a backend's cap is learned from where nobody tells it. Prefill and
+// decode share an engine: for each stream whose answer has begun the same number
+// waits for its first piece, whatever the engine's speed and however many they
+// are, until some wait for a slot as well. A backend where clearly more wait than
+// at the pool's median has as many slots as streams are active there.
 type slots struct {
-	most, before int64
-	began        time.Time
-	told         time.Time // when the engine told its cap last
+	running, waiting float64       // streams of the whole cluster whose answer began, and whose did not, of late
+	most             float64       // active at a time; 0: it was never seen full
+	calm             time.Duration // at the cap with no queue, since it was seen full or raised
+	told             time.Time     // when the engine told its cap last
 
 	waits int // words of the engine in a row in which streams waited
 	ran   int // the most that ran in them
 }
 
-// learn notes how many streams run as one begins after a wait: while it waited
-// there was no slot for it.
-func (b *Backend) learn(wait time.Duration) {
-	if wait < waited {
-		return
-	}
-	n := b.flowing.count() + int64(b.elsewhere.Load().Running)
-	for most := b.seen.Load(); n > most && !b.seen.CompareAndSwap(most, n); most = b.seen.Load() {
+const (
+	slotsWindow = 3 * time.Second // of what runs and waits of late
+	slotsTrust  = time.Minute     // until a cap that is seen lower is
+	slotsCalm   = 3 * time.Minute // of no queue at the cap, until more are tried
+	slotsTry    = 1.03            // times the cap
+	excess      = 1.3             // times the usual: by so much engines differ without a queue
+)
+
+// count takes in a sample of dt seconds.
+func (w *slots) count(running, waiting, dt float64) {
+	weight := 1 - math.Exp(-dt/slotsWindow.Seconds())
+	w.running += (running - w.running) * weight
+	w.waiting += (waiting - w.waiting) * weight
+}
+
+// learn sees whether streams wait for a slot. usual is how many wait for each that
+// runs at a median backend.
+func (w *slots) learn(usual float64, dt time.Duration) {
+	active := w.running * (1 + usual)
+	switch queued := w.waiting - excess*usual*w.running; {
+	case queued > 1+math.Sqrt(usual*w.running):
+		if active > w.most {
+			w.most = active
+		} else {
+			w.most += (active - w.most) * (1 - math.Exp(-dt.Seconds()/slotsTrust.Seconds()))
+		}
+		w.calm = 0
+	case w.most == 0:
+	case active > w.most:
+		w.most, w.calm = active, 0
+	case active > 0.9*w.most:
+		if w.calm += dt; w.calm > slotsCalm {
+			w.most, w.calm = w.most*slotsTry, 0
+		}
 	}
 }
 
 // learnCaps gives those whose cap nobody tells the one that was seen. mu is
 // held.
-func (p *Pool) learnCaps(list []*Backend, now time.Time) {
+func (p *Pool) learnCaps(list []*Backend, now time.Time, dt time.Duration) {
+	shares := p.scratch[:0]
+	for _, b := range list {
+		if w := &b.slots; w.running >= 1 {
+			shares = append(shares, w.waiting/w.running)
+		}
+	}
+	usual := median(shares)
+	p.scratch = shares
 	for _, b := range list {
 		w := &b.slots
-		if now.Sub(w.began) > slotsWindow {
-			w.before, w.most, w.began = w.most, 0, now
-		}
-		w.most = max(w.most, b.seen.Swap(0))
 		t := *b.terms.Load()
 		if t.CapSource == CapConfig || t.CapSource == CapEngine && now.Sub(w.told) < engineFresh {
 			continue
 		}
 		next := t
 		next.Cap, next.CapSource = 0, CapNone
-		if most := max(w.most, w.before); most > 0 && p.usual.streaming {
-			next.Cap, next.CapSource = max(1, int(surely*float64(most))), CapLearned
+		if p.usual.streaming {
+			w.learn(usual, dt)
+			if w.most > 0 {
+				next.Cap, next.CapSource = max(1, int(w.most)), CapLearned
+			}
 		}
 		if next != t {
 			b.terms.Store(&next)

@@ -10,8 +10,8 @@ type Lease struct {
 	word    uint64 // when it was claimed, and in the low bits what follows
 }
 
-// What a Lease remembers of its stream beside the backend: two words are half a
-// stream's share of a cache line.
+// What a Lease remembers of its stream, in one word with a moment: every quiet
+// stream holds one.
 const (
 	isTrial    = 1 << iota // it decides over an ejected backend
 	isSecond               // the second policy chose
@@ -59,7 +59,6 @@ func (l *Lease) Began(now time.Time) {
 	l.word |= isFlowing
 	at := b.pool.micros(now)
 	b.flowing.begin(at)
-	b.learn(time.Duration(at-l.word>>leaseBits) * time.Microsecond)
 }
 
 // Progress counts what came of an answer after its first piece: events, or
@@ -159,7 +158,11 @@ func (b *Backend) room() int64 {
 	case t.CapSource != CapConfig || t.Cap == 0:
 		return -1
 	}
-	return max(0, int64(limit-b.elsewhere.Load().InFlight))
+	e := b.elsewhere.Load()
+	if e.Stale {
+		return int64((limit + e.Nodes) / (e.Nodes + 1)) // this node's part, rounded up
+	}
+	return max(0, int64(limit-e.InFlight))
 }
 
 // full tells whether the backend has as many streams as it may.

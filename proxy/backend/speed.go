@@ -87,6 +87,7 @@ func (b *Backend) sample(at uint64, dt float64) {
 	knee := pool.now.Load().knee
 	alone := func(b float64) float64 { return 1 + max(0, b-1)/knee }
 	batch := running/dt + float64(others.Running)
+	p.slots.count(batch, inside/dt+float64(others.InFlight)-batch, dt)
 	if slots := b.terms.Load().Cap; slots > 0 {
 		batch = max(batch, min(float64(slots), inside/dt+float64(others.InFlight)))
 	}
@@ -120,7 +121,7 @@ func (p *Pool) Sample(now time.Time) {
 	}
 	p.compare(s.list)
 	p.publish(s.list)
-	p.learnCaps(s.list, now)
+	p.learnCaps(s.list, now, dt)
 	p.adapt(s, dt)
 }
 

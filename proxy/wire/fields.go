@@ -85,75 +85,41 @@ func scanFields(raw []byte, fields []field) ([]field, error) {
 func kindOf(name []byte) kind {
 	switch len(name) {
 	case 2:
-		if fold(name, "te") {
-			return te
-		}
+		return of(name, "te", te)
 	case 4:
-		switch lower(name[0]) {
-		case 'h':
-			if fold(name, "host") {
-				return host
-			}
-		case 'd':
-			if fold(name, "date") {
-				return date
-			}
+		if lower(name[0]) == 'h' {
+			return of(name, "host", host)
 		}
+		return of(name, "date", date)
 	case 6:
-		if fold(name, "expect") {
-			return expect
-		}
+		return of(name, "expect", expect)
 	case 7:
-		if fold(name, "upgrade") {
-			return upgrade
-		}
+		return of(name, "upgrade", upgrade)
 	case 9:
-		if fold(name, "forwarded") || fold(name, "x-real-ip") {
-			return forwardedElse
-		}
+		return max(of(name, "forwarded", forwardedElse), of(name, "x-real-ip", forwardedElse))
 	case 10:
-		if fold(name, "connection") {
-			return connection
-		}
-		if fold(name, "keep-alive") {
-			return hopByHop
-		}
-		if fold(name, "tracestate") {
-			return traceState
-		}
+		return max(of(name, "connection", connection), of(name, "keep-alive", hopByHop), of(name, "tracestate", traceState))
 	case 11:
-		if fold(name, "traceparent") {
-			return traceParent
-		}
+		return of(name, "traceparent", traceParent)
 	case 12:
-		if fold(name, "max-forwards") {
-			return maxForwards
-		}
+		return of(name, "max-forwards", maxForwards)
 	case 14:
-		if fold(name, "content-length") {
-			return contentLength
-		}
+		return of(name, "content-length", contentLength)
 	case 15:
-		if fold(name, "x-forwarded-for") {
-			return forwardedFor
-		}
+		return of(name, "x-forwarded-for", forwardedFor)
 	case 16:
-		if fold(name, "x-forwarded-host") {
-			return forwardedHost
-		}
-		if fold(name, "x-forwarded-port") {
-			return forwardedElse
-		}
-		if fold(name, "proxy-connection") {
-			return hopByHop
-		}
+		return max(of(name, "x-forwarded-host", forwardedHost), of(name, "x-forwarded-port", forwardedElse), of(name, "proxy-connection", hopByHop))
 	case 17:
-		switch {
-		case fold(name, "transfer-encoding"):
-			return transferEncoding
-		case fold(name, "x-forwarded-proto"):
-			return forwardedProto
-		}
+		return max(of(name, "transfer-encoding", transferEncoding), of(name, "x-forwarded-proto", forwardedProto))
+	}
+	return plain
+}
+
+// of is k for a field of that name, which is lower case; else plain, the least
+// of all.
+func of(name []byte, want string, k kind) kind {
+	if fold(name, want) {
+		return k
 	}
 	return plain
 }

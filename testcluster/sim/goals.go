@@ -103,7 +103,9 @@ func Goals() []Goal {
 func Flat() []Cell {
 	var cells []Cell
 	for _, n := range []int{1, 4, 16, 64, 256} {
-		cells = append(cells, Sized(n, 64, 0.85))
+		c := Sized(n, 64, 0.85)
+		c.Load.Requests = 100_000
+		cells = append(cells, c)
 	}
 	return cells
 }

@@ -27,7 +27,7 @@ const (
 	firstByte  = 500 * time.Millisecond
 	patience   = time.Minute
 	settle     = 5 * time.Second // until the first streams are known, and the pace is that of the load
-	probes     = 100 // changes whose spread is timed
+	probes     = 100             // changes whose spread is timed
 )
 
 func exp(x float64) float64 { return math.Exp(x) }
