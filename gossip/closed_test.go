@@ -255,6 +255,7 @@ func TestSeeds(t *testing.T) {
 // TestRestartWithoutSeeds: whom a node knew is enough to come back, also at
 // another address.
 func TestRestartWithoutSeeds(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	dir := t.TempDir()
 	nodes := startNodes(t, 3, func(i int, _ *Config, o *Options) {
 		if i == 2 {

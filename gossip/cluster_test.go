@@ -10,6 +10,7 @@ import (
 )
 
 func TestMembershipOfManySizes(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	for _, n := range []int{3, 8, 32} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			start := time.Now()

@@ -249,6 +249,7 @@ func floodStreams(t *testing.T, target *Cluster) {
 // TestTooManyStreams: who holds streams open keeps others out for a moment,
 // not for good, and the members stay.
 func TestTooManyStreams(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	c := startNode(t, newNode(t, "n0", nil))
 	var held []net.Conn
 	defer func() {

@@ -321,6 +321,7 @@ func TestMetrics(t *testing.T) {
 // TestNudge: what should be known soon is known in some milliseconds, and only
 // so often.
 func TestNudge(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	desks := []*desk{newDesk(10), newDesk(10), newDesk(10)}
 	nodes := startNodes(t, 3, func(i int, _ *Config, o *Options) { desks[i].use(o) })
 	eventually(t, "membership", complete(nodes, 3))

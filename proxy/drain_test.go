@@ -236,6 +236,9 @@ func TestDrainRefusesAndCloses(t *testing.T) {
 			if n := r.metric("starling_pool_connections", "state", "idle"); n != 1 {
 				return fmt.Sprintf("%v unused connections to the backend", n)
 			}
+			if n := r.server.InFlight(); n != 0 { // or the first is counted among those that the drain waits for
+				return fmt.Sprintf("%d streams run", n)
+			}
 			return ""
 		})
 		busy := r.connect(request)

@@ -210,10 +210,10 @@ func (s *Stream) settle(err error) *failure {
 	s.ended(b, reason, f)
 	s.client.server.metrics.settled(s, b, reason)
 	server := s.client.server
-	server.running.Add(-1)
 	if server.Draining() && reason != backend.Shed {
 		server.finished.Add(1)
 	}
+	server.running.Add(-1)
 	s.client.conn.ResumeReading()
 	return f
 }

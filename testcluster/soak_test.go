@@ -41,9 +41,9 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 	origins = append(origins, newOrigin(t, "bad", serveBadly))
 	s.node = startNode(t, testcluster.Options{}, func(p *proxy.PoolConfig) {
-		p.Outlier.ConsecutiveFailures = 0 // the bad one stays in
-		p.Timeouts.ResponseHeader = 300 * time.Millisecond * raceFactor
-		p.Timeouts.StreamIdle = 300 * time.Millisecond * raceFactor
+		p.Outlier.ConsecutiveFailures, p.Policy = 0, "random" // the bad one stays in, and gets its share
+		p.Timeouts.ResponseHeader = 800 * time.Millisecond * raceFactor
+		p.Timeouts.StreamIdle = 800 * time.Millisecond * raceFactor
 		p.Timeouts.BackendKeepalive = 200 * time.Millisecond
 	}, origins...)
 
