@@ -183,11 +183,15 @@ func (b *batcher) send(batch []*proposal) (results, error) {
 	for i, p := range batch {
 		commands[i] = p.command
 	}
+	began := now()
 	f := b.l.raft.Apply(encodeEntry(commands), enqueueTime)
 	err := b.l.outcome(f)
 	b.judge(err, len(batch) == 0)
 	if err != nil {
 		return results{}, err
+	}
+	if told := b.l.g.o.Committed; told != nil {
+		told(now() - began)
 	}
 	return f.Response().(results), nil
 }

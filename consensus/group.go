@@ -145,12 +145,13 @@ func (g *Group) start() error {
 	return nil
 }
 
-// stop ends the replica; its data stays.
+// stop ends the replica; its data stays. The life is ended here for its grace,
+// which is ctx's, and waited for by watchLoop.
 func (g *Group) stop(ctx context.Context) {
-	g.cancel()
 	if l := g.current(); l != nil {
 		l.end(ctx, ErrStopped)
 	}
+	g.cancel()
 	done := make(chan struct{})
 	go func() { g.tasks.Wait(); close(done) }()
 	select {

@@ -122,6 +122,24 @@ func (h *history) ask(ctx context.Context, client int, r *shards.Router, c bindC
 	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: c, Call: int64(from), Output: a, Return: int64(to)})
 }
 
+// client asks about the few sessions of the moment until ctx ends.
+func (h *history) client(ctx context.Context, me int, r *rand.Rand, router *atomic.Pointer[shards.Router]) {
+	for i := 0; ctx.Err() == nil; i++ {
+		session := int(time.Since(h.began)/(100*time.Millisecond)) + r.IntN(3)
+		c := bindCall{session: fmt.Sprint(session)}
+		if r.IntN(2) == 0 {
+			c.proposal = fmt.Sprintf("b%d.%d", me, i)
+		}
+		short, end := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		h.ask(short, me, router.Load(), c)
+		end()
+		select {
+		case <-time.After(time.Duration(r.IntN(10)) * time.Millisecond): // a pace that the checker can follow
+		case <-ctx.Done():
+		}
+	}
+}
+
 // TestBindIsLinearizable asks every node about few sessions at a time, while nodes
 // are cut off, killed, stopped and have their disks stall, and reads everything
 // once more at the end: what was acknowledged must be there.
@@ -151,23 +169,7 @@ func TestBindIsLinearizable(t *testing.T) {
 		routers[i].Store(w.nodes[name].router)
 	}
 	for client := range clients {
-		all.Go(func() {
-			r := rand.New(rand.NewPCG(seed, uint64(client)))
-			for i := 0; ctx.Err() == nil; i++ {
-				session := int(time.Since(h.began)/(100*time.Millisecond)) + r.IntN(3)
-				c := bindCall{session: fmt.Sprint(session)}
-				if r.IntN(2) == 0 {
-					c.proposal = fmt.Sprintf("b%d.%d", client, i)
-				}
-				short, end := context.WithTimeout(context.Background(), 300*time.Millisecond)
-				h.ask(short, client, routers[client%3].Load(), c)
-				end()
-				select {
-				case <-time.After(time.Duration(r.IntN(10)) * time.Millisecond): // a pace that the checker can follow
-				case <-ctx.Done():
-				}
-			}
-		})
+		all.Go(func() { h.client(ctx, client, rand.New(rand.NewPCG(seed, uint64(client))), &routers[client%3]) })
 	}
 	nemesis(ctx, w, rand.New(rand.NewPCG(seed, 99)), routers)
 	all.Wait()

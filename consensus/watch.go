@@ -44,6 +44,10 @@ func (g *Group) watchLoop() {
 	for {
 		select {
 		case <-g.ctx.Done():
+			if l := g.current(); l != nil { // also one that began as the group was stopped
+				l.end(g.ctx, ErrStopped)
+				<-l.ended
+			}
 			return
 		case <-g.observed:
 		case <-tick.C:

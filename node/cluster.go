@@ -32,6 +32,7 @@ func (n *Node) joinCluster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	n.looked = map[string]bool{}
 	n.cluster.Store(cluster)
 	return cluster.Start(ctx)
 }
@@ -79,20 +80,21 @@ func (n *Node) reports() []backend.Report {
 // view of them, verdicts stay as they are.
 func (n *Node) hear(news gossip.News) {
 	c, now := n.cluster.Load(), time.Now()
-	looked := map[string]bool{}
-	if c.Steady() {
-		for _, id := range news.Looked {
-			looked[id] = true
-		}
+	for _, id := range news.Looked {
+		n.looked[id] = true
 	}
+	steady := c.Steady()
 	for _, p := range n.proxy.Pools() {
 		p.Hear(news.Elsewhere)
 		for _, b := range p.Backends() {
-			if looked[b.ID] {
+			if steady && n.looked[b.ID] {
 				_, checking := c.Represents(b.ID, p.Health().Representatives)
 				p.Testify(b, now, witnesses(c.Said(b.ID)), checking)
 			}
 		}
+	}
+	if steady {
+		clear(n.looked)
 	}
 }
 

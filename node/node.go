@@ -53,6 +53,7 @@ type Node struct {
 	engines  []*engine.Reader
 	admin    *admin.Server
 	cluster  atomic.Pointer[gossip.Cluster] // nil: a node alone, or not started
+	looked   map[string]bool                // backends whose checks by others are to be judged; hear alone uses it
 	dir      *dataDir
 	started  time.Time
 

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,15 +26,20 @@ import (
 var replayFull = flag.Bool("replay.full", false, "TestReplay with 5,000 requests, three rounds and all peers; a quarter of an hour")
 
 const (
-	replaySpeed = 10 // times faster than the simulator's seconds
-	replayStep  = 10 // tokens of the simulator that are one event here: 5,000 requests are 36 times as many events
-	simDecode   = 50 // tokens a second, of the simulator's engine of speed 1
+	replaySpeed = 10.0 / raceFactor // times faster than the simulator's seconds
+	replayStep  = 10                // tokens of the simulator that are one event here: 5,000 requests are 36 times as many events
+	simDecode   = 50                // tokens a second, of the simulator's engine of speed 1
 )
+
+// tooBusy is how late requests are sent at the 99th percentile where the machine has
+// no time to measure anything.
+const tooBusy = 20 * time.Millisecond
 
 // replay is one load, for real engines and for the simulator's oracle.
 type replay struct {
 	cell sim.Cell
 	jobs []sim.Job
+	busy *atomic.Bool // what was measured tells nothing
 }
 
 func newReplay(requests int, sigma float64, seed uint64) replay {
@@ -45,7 +51,7 @@ func newReplay(requests int, sigma float64, seed uint64) replay {
 		rows = append(rows, llm.Row{At: time.Duration(j.At * float64(time.Second)), Context: j.Prompt, Generated: j.Output})
 	}
 	c.Load.Rows = rows // of whole events, so that both serve the same
-	return replay{c, c.Jobs()}
+	return replay{c, c.Jobs(), new(atomic.Bool)}
 }
 
 // oracle is the slowdown of the 95th and 99th percentile that nobody can beat.
@@ -83,7 +89,10 @@ func (r replay) play(t *testing.T, policy string) (p95, p99 float64) {
 	}
 	streams.Wait()
 	slices.Sort(late)
-	t.Logf("%s: requests were sent %v late at the 99th percentile; more than 20ms says that the machine was too busy to measure", policy, late[len(late)*99/100].Round(time.Millisecond))
+	if lag := late[len(late)*99/100]; lag > tooBusy {
+		t.Logf("%s: requests were sent %v late at the 99th percentile: the machine is too busy to measure", policy, lag.Round(time.Millisecond))
+		r.busy.Store(true)
+	}
 	measured := slowdown[len(slowdown)/5:]
 	slices.Sort(measured)
 	at := func(q float64) float64 { return measured[int(math.Ceil(q*float64(len(measured))))-1] }
@@ -158,7 +167,7 @@ func TestReplay(t *testing.T) {
 			t.Run("round_robin", func(t *testing.T) { t.Parallel(); turns, _ = r.play(t, backend.RoundRobin) })
 		})
 		t.Logf("slowdown p95: oracle %.2f, p2c %.2f, round_robin %.2f", best, own, turns)
-		if own > turns {
+		if own > turns && !r.busy.Load() {
 			t.Errorf("slowdown p95 is %.2f with p2c, %.2f with round_robin", own, turns)
 		}
 		return
@@ -168,15 +177,20 @@ func TestReplay(t *testing.T) {
 		r := newReplay(5000, 0, seed+1)
 		_, best := r.oracle()
 		_, own := r.play(t, backend.StepTime)
-		ratios = append(ratios, own/best)
+		if !r.busy.Load() {
+			ratios = append(ratios, own/best)
+		}
 		t.Logf("round %d: slowdown p99 of the oracle %.3f, p2c %.3f: %.3f times", seed+1, best, own, own/best)
 		for _, policy := range []string{backend.RoundRobin, backend.LeastConnections, backend.PeakEWMA} {
 			_, p99 := r.play(t, policy)
 			t.Logf("round %d: %s %.3f: %.3f times", seed+1, policy, p99, p99/best)
-			if p99 < own {
+			if p99 < own && !r.busy.Load() {
 				t.Errorf("round %d: slowdown p99 is %.3f with p2c, %.3f with %s", seed+1, own, p99, policy)
 			}
 		}
+	}
+	if len(ratios) < 3 {
+		t.Fatalf("the machine was too busy in %d of 3 rounds; run it where nothing else runs", 3-len(ratios))
 	}
 	if slices.Sort(ratios); ratios[1] > 1.15 {
 		t.Errorf("p2c has %.3f times the oracle's p99, the median of three; want at most 1.15", ratios[1])

@@ -7,7 +7,7 @@ package main
 const starlingConfig = `
 admin: {address: "127.0.0.1:0"}
 listeners: [{address: "127.0.0.1:0"}]
-pools: {bench: {backends: ["http://BACKEND"], health: {enabled: false}}}
+pools: {bench: {backends: ["http://BACKEND"], health: {enabled: false}, backend: {engine: none}}}
 `
 
 // Event streams are not buffered, as nginx's manual has it for them. Bodies

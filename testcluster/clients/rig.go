@@ -80,7 +80,7 @@ func (r *rig) configure(cfg *node.Config) {
 	for _, o := range r.origins {
 		add(o.name, o.url(), func(p *proxy.PoolConfig, route *proxy.RouteConfig) {
 			route.PathPrefix = "/" + o.name
-			p.Outlier.ConsecutiveFailures, p.Health.Enabled = 0, false // it breaks off on purpose
+			p.Outlier.ConsecutiveFailures, p.Health.Enabled, p.Backend.Engine = 0, false, "none" // it breaks off on purpose
 		})
 	}
 	named := func(_ *proxy.PoolConfig, route *proxy.RouteConfig) {

@@ -40,10 +40,10 @@ func (s setup) yaml(dir string) string {
 		urls = append(urls, strconv.Quote("http://"+b))
 	}
 	// No ejection: an experiment breaks its only backend again and again. No
-	// checks: it counts connections.
+	// questions of starling's own: it counts connections.
 	return fmt.Sprintf("node: {data_dir: %q}\nadmin: {address: \"127.0.0.1:0\"}\n"+
 		"listeners: [{address: \"127.0.0.1:0\"%s}]\n"+
-		"pools: {p: {backends: [%s], outlier: {consecutive_failures: 0}, health: {enabled: false}%s}}\n%s",
+		"pools: {p: {backends: [%s], outlier: {consecutive_failures: 0}, health: {enabled: false}, backend: {engine: none}%s}}\n%s",
 		dir, s.listener, strings.Join(urls, ", "), s.pool, s.top)
 }
 
