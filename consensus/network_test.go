@@ -66,7 +66,7 @@ func (n *network) dialer(from string) func(context.Context, string, string) (net
 		if err != nil {
 			return nil, err
 		}
-		l := &link{Conn: c, net: n, road: r, closed: make(chan struct{})}
+		l := &link{Conn: c, net: n, road: r, closed: make(chan struct{}), moved: make(chan struct{}, 1)}
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.links[l] = struct{}{}
@@ -139,6 +139,7 @@ type link struct {
 	lost bool // network.mu guards it
 
 	closed chan struct{}
+	moved  chan struct{} // one place: the deadline of reads is another
 	once   sync.Once
 	end    atomic.Int64 // the deadline of reads, in ns; 0: none
 }
@@ -153,22 +154,29 @@ func (l *link) SetReadDeadline(t time.Time) error {
 	if !t.IsZero() {
 		l.end.Store(t.UnixNano())
 	}
+	select {
+	case l.moved <- struct{}{}:
+	default:
+	}
 	return l.Conn.SetReadDeadline(t)
 }
 
 // wait is until what is held back may go on.
 func (l *link) wait(held <-chan struct{}) error {
-	var late <-chan time.Time
-	if end := l.end.Load(); end != 0 {
-		late = time.After(time.Until(time.Unix(0, end)))
-	}
-	select {
-	case <-held:
-		return nil
-	case <-l.closed:
-		return net.ErrClosed
-	case <-late:
-		return os.ErrDeadlineExceeded
+	for {
+		var late <-chan time.Time
+		if end := l.end.Load(); end != 0 {
+			late = time.After(time.Until(time.Unix(0, end)))
+		}
+		select {
+		case <-held:
+			return nil
+		case <-l.closed:
+			return net.ErrClosed
+		case <-late:
+			return os.ErrDeadlineExceeded
+		case <-l.moved:
+		}
 	}
 }
 

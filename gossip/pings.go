@@ -31,8 +31,10 @@ func (p *pings) recent() []uint64 {
 	return out[:min(p.n, len(out))]
 }
 
-// answerPings lets memberlist stop waiting, and waits until it has heard.
+// answerPings lets memberlist stop waiting, and waits until it has heard. From
+// here on it can send nothing, so no other ping is on its way.
 func (t *transport) answerPings() {
+	t.ending.Store(true)
 	for _, seq := range t.pings.recent() {
 		b := binary.BigEndian.AppendUint32([]byte("\x02\x82\xa5SeqNo\xce"), uint32(seq))
 		b = append(b, "\xa7Payload\xc0"...)

@@ -17,6 +17,7 @@ import (
 const (
 	speakEvery  = 200 * time.Millisecond
 	speakRarest = time.Second
+	rateWindow  = 5 * time.Second      // of that rate: a short burst stretches nothing
 	freeRate    = 10                   // changed entries per second, up to which speakEvery holds
 	nudgeGap    = 2 * time.Millisecond // between two turns that a nudge brings
 	nudgeEvery  = speakEvery           // of these, on average
@@ -247,7 +248,7 @@ func (c *Cluster) stretch(changed int, now time.Time) {
 	s := &c.speaker
 	passed := now.Sub(s.lastRate).Seconds()
 	s.lastRate = now
-	keep := math.Exp(-passed / 2)
+	keep := math.Exp(-passed / rateWindow.Seconds())
 	s.rate = s.rate*keep + (1-keep)*float64(changed)/max(passed, 0.001)
 	is := min(max(time.Duration(float64(speakEvery)*s.rate/freeRate), speakEvery), speakRarest)
 	s.interval.Store(int64(is))
@@ -339,7 +340,7 @@ func (c *Cluster) hearLoop(ctx context.Context) {
 		}
 		start := time.Now()
 		c.hear(start)
-		pause = max(hearEvery, 20*time.Since(start)) // at most a twentieth of a core
+		pause = max(hearEvery, 50*time.Since(start)) // at most a fiftieth of a core
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

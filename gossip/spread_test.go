@@ -198,7 +198,7 @@ func TestStretch(t *testing.T) {
 		if got := time.Duration(w.nodes[0].speaker.interval.Load()); got < speakRarest*4/5 {
 			w.t.Errorf("at 800 changes a second it speaks each %v", got)
 		}
-		<-time.After(10 * time.Second)
+		<-time.After(20 * time.Second)
 		if got := time.Duration(w.nodes[0].speaker.interval.Load()); got != speakEvery {
 			w.t.Errorf("at rest it speaks each %v", got)
 		}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -42,6 +43,7 @@ type transport struct {
 	guard     guard // of what comes in
 	outgoing  guard
 	pings     pings
+	ending    atomic.Bool // memberlist is to send nothing more
 	log       *slog.Logger
 	count     *counters
 	advertise func(port uint16) (netip.AddrPort, error)
@@ -240,6 +242,9 @@ func (t *transport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
 	if err := t.outgoing.packet(b); err != nil {
 		return time.Time{}, fmt.Errorf("packet to %s: %w", addr, err)
+	}
+	if t.ending.Load() {
+		return time.Time{}, errStopped // and no answer is waited for
 	}
 	return time.Now(), t.sendPacket(kindList, b, addr)
 }

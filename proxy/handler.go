@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -42,11 +41,10 @@ func newClient(s *Server, l *listener, nc net.Conn) *client {
 	c := &client{server: s, listener: l, secure: l.keys != nil, born: time.Now(), desk: s.sit()}
 	c.stream.client = c
 	c.conn = wire.NewConn(nc, &s.stock, s.watcher, c)
-	if ap, err := netip.ParseAddrPort(nc.RemoteAddr().String()); err == nil {
-		c.addr = ap.Addr().Unmap().String()
-		c.trusted = l.trusts(ap.Addr().Unmap())
-	} else {
-		c.addr = "unknown"
+	c.addr = "unknown"
+	if at, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
+		ip := at.AddrPort().Addr().Unmap()
+		c.addr, c.trusted = ip.String(), l.trusts(ip)
 	}
 	return c
 }

@@ -140,7 +140,47 @@ func (s *Server) take(l *listener, nc net.Conn) {
 	if s.stopping.Load() {
 		c.conn.Interrupt() // accepted as the listener closed
 	}
-	s.tasks.Go(c.greet)
+	s.hand(c)
+}
+
+// maxFree bounds the goroutines that wait for another connection to serve. Such
+// a one has its stack already, and a new one has to find out how large.
+const maxFree = 64
+
+// hand has a goroutine serve a connection: one that is free, or a new one.
+func (s *Server) hand(c *client) {
+	select {
+	case s.hands <- c:
+	default:
+		s.tasks.Go(func() { s.serveLoop(c) })
+	}
+}
+
+// serveLoop serves one connection after the other.
+func (s *Server) serveLoop(c *client) {
+	for c != nil {
+		c.greet()
+		if s.free.Add(1) > maxFree {
+			s.free.Add(-1)
+			return
+		}
+		select {
+		case c = <-s.hands:
+		case <-s.ctx.Done():
+			c = nil
+		}
+		s.free.Add(-1)
+	}
+}
+
+// dismiss ends half of the goroutines that are free.
+func (s *Server) dismiss() {
+	for range (s.free.Load() + 1) / 2 {
+		select {
+		case s.hands <- nil:
+		default:
+		}
+	}
 }
 
 // leave forgets a connection that has ended.

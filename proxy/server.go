@@ -52,7 +52,9 @@ type Server struct {
 	doors   *doorMetrics
 	records records
 	stock   wire.Buffers
-	desks   sync.Pool // of *desk
+	desks   sync.Pool    // of *desk
+	hands   chan *client // to goroutines that are free; nil ends one
+	free    atomic.Int64 // goroutines that are free
 	watcher *wire.Watcher
 	pools   map[string]*pool
 	routers []*listener
@@ -80,7 +82,7 @@ type Server struct {
 // New checks the configuration against itself and builds the server.
 func New(cfg Config, opt Options) (*Server, error) {
 	s := &Server{
-		cfg: cfg, opt: opt, log: opt.Logger, doors: newDoorMetrics(), pools: map[string]*pool{}, clients: map[*client]struct{}{},
+		cfg: cfg, opt: opt, log: opt.Logger, doors: newDoorMetrics(), pools: map[string]*pool{}, clients: map[*client]struct{}{}, hands: make(chan *client),
 		keysEvery: keysEvery, resolveEvery: resolveEvery,
 	}
 	if s.opt.Resolve == nil {
@@ -128,6 +130,9 @@ func (s *Server) Start(ctx context.Context) error {
 			s.watcher.Stop()
 			s.closeRecords()
 			return fmt.Errorf("listener %s: %w", l.cfg.Address, err)
+		}
+		if l.keys == nil {
+			l.socket = wire.Quick(l.socket)
 		}
 	}
 	s.warnDescriptors(wire.DescriptorLimit())
@@ -260,6 +265,7 @@ func (s *Server) sweepLoop() {
 		case <-s.ctx.Done():
 			return
 		case <-tick.C:
+			s.dismiss()
 			for _, p := range s.pools {
 				p.sweep()
 				s.giveUpDrains(p, time.Now())

@@ -42,7 +42,6 @@ func (r *reader) take(n int) []byte {
 
 func (r *reader) byte() byte     { return r.take(1)[0] }
 func (r *reader) uint32() uint32 { return binary.BigEndian.Uint32(r.take(4)) }
-func (r *reader) uint64() uint64 { return binary.BigEndian.Uint64(r.take(8)) }
 func (r *reader) key() Key       { return Key(r.take(16)) }
 func (r *reader) text() string   { return string(r.take(int(r.byte()))) }
 

@@ -65,19 +65,15 @@ func (w *slots) learn(usual float64, dt time.Duration) {
 // learnCaps gives those whose cap nobody tells the one that was seen. mu is
 // held.
 func (p *Pool) learnCaps(list []*Backend, now time.Time, dt time.Duration) {
-	shares := p.scratch[:0]
-	for _, b := range list {
-		if w := &b.slots; w.running >= 1 {
-			shares = append(shares, w.waiting/w.running)
-		}
-	}
-	usual := median(shares)
-	p.scratch = shares
+	usual, known := 0.0, false
 	for _, b := range list {
 		w := &b.slots
 		t := *b.terms.Load()
 		if t.CapSource == CapConfig || t.CapSource == CapEngine && now.Sub(w.told) < engineFresh {
 			continue
+		}
+		if !known { // only where it is asked for: it sorts them all
+			usual, known = p.waiting(list), true
 		}
 		next := t
 		next.Cap, next.CapSource = 0, CapNone
@@ -91,6 +87,19 @@ func (p *Pool) learnCaps(list []*Backend, now time.Time, dt time.Duration) {
 			b.terms.Store(&next)
 		}
 	}
+}
+
+// waiting is how many streams wait for their first piece for each that runs, at a
+// median backend. mu is held.
+func (p *Pool) waiting(list []*Backend) float64 {
+	shares := p.scratch[:0]
+	for _, b := range list {
+		if w := &b.slots; w.running >= 1 {
+			shares = append(shares, w.waiting/w.running)
+		}
+	}
+	p.scratch = shares
+	return median(shares)
 }
 
 // SetEngine takes what the backend's engine says of itself, about once a second:

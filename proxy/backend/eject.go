@@ -73,7 +73,20 @@ func (p *Pool) Succeeded(b *Backend, now time.Time, firstByte time.Duration) {
 func (p *Pool) Failed(b *Backend, now time.Time, kind FailureKind, what string) {
 	row := b.failures.Add(1)
 	p.haunt(b, now, kind, row)
+	if kind == FailedTimeout {
+		p.absolve(b)
+	}
 	p.blame(b, now, row, what)
+}
+
+// absolve forgets how long streams waited for the backend in vain: the failure
+// counts as a phantom instead. A reading fades with what comes after it, and
+// nothing would come: the backend would be neither tried nor ejected, long after
+// it is well again.
+func (p *Pool) absolve(b *Backend) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b.answers = reading{}
 }
 
 // Broke tells the pool that a backend broke an answer off that had begun. These

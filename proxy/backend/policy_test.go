@@ -380,3 +380,40 @@ func BenchmarkPolicies(b *testing.B) {
 		})
 	}
 }
+
+// Streams that come one at a time are spread over backends of about the same
+// speed, and not all given to the one whose reading happens to be best; one that
+// is truly faster gets them.
+func TestStreamsThatComeAlone(t *testing.T) {
+	p := pool(t, 3, DefaultOutlier(), nil)
+	for i, speed := range []float64{0.93, 1, 1.09} {
+		p.Backends()[i].speed.Store(speed)
+		p.Backends()[i].coarse.Store(1)
+	}
+	got := shares(t, p, 3000)
+	for i := range got {
+		within(t, got, i, 1000)
+	}
+	p.Backends()[2].speed.Store(2)
+	p.Backends()[2].coarse.Store(alike * alike * alike)
+	if got = shares(t, p, 300); got[2] != 300 {
+		t.Errorf("the fast one got %d of 300", got[2])
+	}
+}
+
+// A backend that failed to answer in time is asked again as soon as its phantoms
+// are gone, so that it is either ejected or found well.
+func TestAbsolved(t *testing.T) {
+	p := pool(t, 3, ejecting(3, 50), nil)
+	ill, now := p.Backends()[0], time.Now()
+	p.usual = usual{answers: 100, median: 1, heads: 1, size: 1}
+	for _, b := range p.Backends() {
+		b.answers = reading{amount: 100, came: 100, things: 100, time: 1}
+	}
+	ill.answers = reading{time: 30}
+	p.Failed(ill, now, FailedTimeout, "no answer in time")
+	p.publish(p.Backends())
+	if s := ill.Speed(); s < 0.9 {
+		t.Errorf("its speed is %v after the failure", s)
+	}
+}

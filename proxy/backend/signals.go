@@ -13,6 +13,7 @@ type signals struct {
 	flowing   meter         // of them, from the first piece of a body that comes as it is made
 	heads     atomic.Uint64 // of answers, so far
 	made      atomic.Uint64 // what flowing streams got: bytes, and in the low countBits bits events
+	coarse    bits          // speed in steps, of which each is alike times the one before; 0: no sample yet
 	speed     bits          // beside the pool's median, which is 1; 0: no sample yet
 	reading   bits          // tokens' speed by this node's own streams; 0: too few to tell
 	header    latency

@@ -22,7 +22,8 @@ const (
 	least       = 1.0              // events a second and stream: a pool with fewer is one of streams that idle
 	fastest     = 8.0              // beside the median
 	slowest     = 1.0 / 256
-	lateness    = 4.0 // times a mean head's that one may take before it says more than its stream's tokens
+	lateness    = 4.0  // times a mean head's that one may take before it says more than its stream's tokens
+	alike       = 1.25 // speeds that differ by less may be the same: readings of little traffic are that rough
 	shortSample = time.Millisecond
 )
 
@@ -187,7 +188,9 @@ func (p *Pool) publish(list []*Backend) {
 	u.median, p.scratch = median(speeds), speeds
 	p.unit.Store(u.median / u.size)
 	for _, b := range list {
-		b.speed.Store(min(fastest, max(slowest, u.speed(b))))
+		v := min(fastest, max(slowest, u.speed(b)))
+		b.speed.Store(v)
+		b.coarse.Store(math.Pow(alike, math.Round(math.Log(v)/math.Log(alike))))
 	}
 }
 

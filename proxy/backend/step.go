@@ -22,9 +22,18 @@ func (step) choose(c choice) *Backend {
 // one come before.
 const overCap = 1e4
 
-// step is the predicted step at the backend, where a mean one's alone is 1.
+// step is the predicted step at the backend, where a mean one's alone is 1. Of
+// those where nothing runs, the ones of about the same speed are alike: else one
+// of them would get every stream that comes alone, and of the others nothing
+// would be known any more.
 func (c *choice) step(b *Backend) float64 {
 	n, speed, knee := c.load(b), b.Speed(), c.set.knee
+	if c.streams(b) == 1 {
+		speed = b.coarse.Load()
+		if speed == 0 {
+			speed = 1
+		}
+	}
 	if c.slotless(b) {
 		return overCap * n / (float64(b.terms.Load().Cap) * speed)
 	}

@@ -1,6 +1,10 @@
 package wire
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
 
 // Sizes of the buffers that a connection holds. A head or a body that needs
 // more moves up a size; a quiet connection goes back to none.
@@ -17,6 +21,24 @@ type Buffers struct {
 
 	papers sync.Pool // of *paper
 	jury   Jury
+	dated  atomic.Pointer[dateLine]
+}
+
+// dateLine is a Date field for the answers of one second.
+type dateLine struct {
+	second int64 // since 1970
+	text   string
+}
+
+// date is the Date field of now, with its line end.
+func (b *Buffers) date(now time.Time) string {
+	second := now.Unix()
+	if d := b.dated.Load(); d != nil && d.second == second {
+		return d.text
+	}
+	d := &dateLine{second: second, text: now.UTC().Format("Date: Mon, 02 Jan 2006 15:04:05 GMT\r\n")}
+	b.dated.Store(d)
+	return d.text
 }
 
 // paper is what the bytes and the index of a head are written on.

@@ -33,7 +33,10 @@ type edge struct {
 // edgeFD is the descriptor of a connection that can be waited for by edges,
 // which stays valid until it is closed; else -1.
 func edgeFD(nc net.Conn) int32 {
-	if t, ok := nc.(*net.TCPConn); ok { // not TLS: what is read is not what comes
+	switch t := nc.(type) { // not TLS: what is read is not what comes
+	case *sock:
+		return t.fd
+	case *net.TCPConn:
 		if raw, err := t.SyscallConn(); err == nil {
 			return int32(fdOf(raw))
 		}
@@ -51,18 +54,36 @@ func fdOf(raw syscall.RawConn) int {
 // waiting is the End's edge.
 func (e *End) waiting() *edge {
 	if e.edge == nil {
-		raw, err := e.nc.(*net.TCPConn).SyscallConn()
-		if err != nil {
-			panic("BUG: " + err.Error()) // of a nil connection only
-		}
-		e.edge = &edge{raw: raw, ready: e.onEdge}
+		e.edge = &edge{ready: e.onEdge}
 	}
 	return e.edge
+}
+
+// early looks whether t has what it wants before anything is waited for, where
+// the connection has not waited yet.
+func (e *End) early() (done bool, err error) {
+	if s, ok := e.nc.(*sock); ok && e.edge.raw == nil && !s.waited() {
+		if !e.arm(e.bound) {
+			return true, ErrInterrupted
+		}
+		if e.onEdge(uintptr(s.fd)) {
+			return true, e.edge.err
+		}
+	}
+	if e.edge.raw == nil {
+		if e.edge.raw, err = e.nc.(syscall.Conn).SyscallConn(); err != nil {
+			return true, e.cause(err)
+		}
+	}
+	return false, nil
 }
 
 func (e *End) awaitEdge(t taker) error {
 	w := e.waiting()
 	w.t, w.err, w.asked = t, nil, nil
+	if done, err := e.early(); done {
+		return err
+	}
 	for {
 		if !e.arm(e.bound) {
 			return ErrInterrupted
@@ -163,6 +184,17 @@ func silent(fd int) bool {
 // reason.
 func sendNow(fd int, p []byte) int {
 	n, _, errno := syscall.RawSyscall6(syscall.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), syscall.MSG_DONTWAIT|syscall.MSG_NOSIGNAL, 0, 0)
+	if errno != 0 {
+		return 0
+	}
+	return int(n)
+}
+
+// sendBoth is sendNow for p with q behind it; neither is empty.
+func sendBoth(fd int, p, q []byte) int {
+	iov := [2]syscall.Iovec{{Base: &p[0], Len: uint64(len(p))}, {Base: &q[0], Len: uint64(len(q))}}
+	m := syscall.Msghdr{Iov: &iov[0], Iovlen: 2}
+	n, _, errno := syscall.RawSyscall(syscall.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&m)), syscall.MSG_DONTWAIT|syscall.MSG_NOSIGNAL)
 	if errno != 0 {
 		return 0
 	}

@@ -223,6 +223,35 @@ func (e *End) Write(p []byte, idle time.Duration) error {
 	return nil
 }
 
+// joined is how many bytes are copied to make one write of two.
+const joined = 4 << 10
+
+// WriteBoth is Write for p and then q, in one piece where that can be had.
+func (e *End) WriteBoth(p, q []byte, idle time.Duration) error {
+	switch n := len(p) + len(q); {
+	case n <= joined || n <= smallBuffer && e.fd < 0:
+		both := e.stock.take(n)
+		defer e.stock.give(both)
+		return e.Write(append(append(both[:0], p...), q...), idle)
+	case e.fd >= 0 && !e.cut.Load():
+		sent := sendBoth(int(e.fd), p, q)
+		if sent >= len(p) {
+			p, q = nil, q[sent-len(p):]
+		} else {
+			p = p[sent:]
+		}
+	}
+	if len(p) > 0 {
+		if err := e.Write(p, idle); err != nil {
+			return err
+		}
+	}
+	if len(q) > 0 {
+		return e.Write(q, idle)
+	}
+	return nil
+}
+
 func (e *End) cause(err error) error {
 	switch {
 	case e.cut.Load(), e.stop.Load():

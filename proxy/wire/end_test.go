@@ -14,13 +14,42 @@ import (
 )
 
 // ways are the ways in which a connection waits and is watched.
-func ways() []string { return []string{"edge", "plain", "wrapped"} }
+func ways() []string { return []string{"edge", "quick", "plain", "wrapped"} } // quick: by edges on Linux, plain elsewhere
+
+// taken is the near end of a connection that a Quick listener took, and its far one.
+func taken(t testing.TB) (near net.Conn, far *net.TCPConn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = Quick(l)
+	defer l.Close()
+	dialed, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if near, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dialed.Close(); near.Close() })
+	if err := dialed.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return near, dialed.(*net.TCPConn)
+}
 
 // served is a client connection that waits in that way, and the client.
 func served(t testing.TB, way string) (c *Conn, far *net.TCPConn, l *leaver) {
 	t.Helper()
-	near, far := pair(t)
 	l = newLeaver()
+	if way == "quick" {
+		near, far := taken(t)
+		c = NewConn(near, &Buffers{}, newWatcher(t), l)
+		t.Cleanup(c.Close)
+		return c, far, l
+	}
+	near, far := pair(t)
 	switch way {
 	case "edge":
 		c = NewConn(near, &Buffers{}, newWatcher(t), l)
@@ -29,7 +58,7 @@ func served(t testing.TB, way string) (c *Conn, far *net.TCPConn, l *leaver) {
 	case "wrapped":
 		c = NewConn(wrapped{near}, &Buffers{}, newWatcher(t), l)
 	}
-	if runtime.GOOS == "linux" && (c.byEdges) != (way == "edge") {
+	if runtime.GOOS == "linux" && c.byEdges != (way == "edge") {
 		t.Fatalf("%s waits by edges: %v", way, c.byEdges)
 	}
 	t.Cleanup(c.Close)

@@ -149,9 +149,7 @@ func (p *Response) AppendAnswer(dst []byte, a Answering) []byte {
 		dst = append(dst, f.line...)
 	}
 	if !dated && !p.Interim() {
-		dst = append(dst, "Date: "...)
-		dst = time.Now().UTC().AppendFormat(dst, "Mon, 02 Jan 2006 15:04:05 GMT")
-		dst = append(dst, "\r\n"...)
+		dst = append(dst, p.stock.date(time.Now())...)
 	}
 	if a.Backend != "" && !p.Interim() {
 		dst = appendField(dst, "X-Starling-Backend", a.Backend)

@@ -29,7 +29,7 @@ func linked(t testing.TB, way string) (*Link, *net.TCPConn) {
 }
 
 func overEveryLink(t *testing.T, f func(t *testing.T, l *Link, far *net.TCPConn)) {
-	for _, way := range ways() {
+	for _, way := range []string{"edge", "plain", "wrapped"} { // backends are dialed: none is quick
 		t.Run(way, func(t *testing.T) {
 			l, far := linked(t, way)
 			f(t, l, far)

@@ -122,7 +122,7 @@ func (r *Relay) outcome(err error) error {
 func (r *Relay) take() bool {
 	r.err = r.pass()
 	if r.err != nil || r.Ended() {
-		r.From.room = 0
+		r.From.room = r.nextRoom()
 		return true
 	}
 	if r.detaches {
@@ -145,23 +145,21 @@ func (r *Relay) Take(dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// joined is how large a head and the bytes behind it may be to be copied into
-// one write.
-const joined = 16 << 10
-
 // first sends the head, and with it what of the body is there already.
 func (r *Relay) first(head []byte) (done bool, err error) {
 	body := r.From.Buffered()
-	if r.Ended() || len(body) == 0 || len(head)+len(body) > joined || r.Plain {
+	if r.Ended() || len(body) == 0 || r.Plain || r.Kept != nil {
 		return r.Ended(), r.send(head)
 	}
 	n, bad := r.scan(body)
-	both := r.From.stock.take(joined)
-	err = r.send(append(append(both[:0], head...), body[:n]...))
-	r.From.stock.give(both)
+	err = r.To.WriteBoth(head, body[:n], r.WriteIdle)
 	r.From.Discard(n)
 	if err != nil {
-		return false, err
+		return false, &SinkError{err}
+	}
+	r.Sent.Add(int64(len(head) + n))
+	if r.Ended() {
+		r.From.room = r.nextRoom()
 	}
 	return r.Ended(), bad
 }
@@ -175,6 +173,20 @@ func (r *Relay) Ended() bool {
 		return r.chunks.Done()
 	}
 	return r.data >= r.Length
+}
+
+// nextRoom is how large a buffer the next message on the connection should
+// find: what comes there mostly resembles what came before. On the plain loop a
+// buffer waits with its reader, so it is kept small.
+func (r *Relay) nextRoom() int {
+	const head = 1 << 10
+	switch all := r.data + head; {
+	case !r.From.byEdges || all <= smallBuffer:
+		return 0
+	case all <= bodyBuffer:
+		return bodyBuffer
+	}
+	return largeBuffer
 }
 
 // fit chooses a buffer that fits what is to come.

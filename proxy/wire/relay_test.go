@@ -60,7 +60,7 @@ func TestRelayWholeBodies(t *testing.T) {
 // The head goes out with what of the body has come, in one write where both
 // are small, and without waiting for any.
 func TestRelayHead(t *testing.T) {
-	big := strings.Repeat("x", joined)
+	big := strings.Repeat("x", smallBuffer)
 	for _, c := range []struct {
 		name     string
 		length   int64
@@ -75,7 +75,7 @@ func TestRelayHead(t *testing.T) {
 		{"part with it", 5, false, "he", []string{"llo"}, []string{"HEADhe", "llo"}},
 		{"body later", 5, false, "", []string{"hello"}, []string{"HEAD", "hello"}},
 		{"more than the body", 2, false, "hello", nil, []string{"HEADhe"}},
-		{"too large to copy", joined, false, big, nil, []string{"HEAD", big}},
+		{"too large to copy", smallBuffer, false, big, nil, []string{"HEAD", big}},
 		{"chunks with it", Chunked, false, "1\r\nx\r\n", []string{"0\r\n\r\n"}, []string{"HEAD1\r\nx\r\n", "0\r\n\r\n"}},
 		{"trailers with it", Chunked, false, "1\r\nx\r\n0\r\nA: b\r\n\r\n", nil, []string{"HEAD1\r\nx\r\n0\r\n", "A: b\r\n\r\n"}},
 		{"plain", Chunked, true, "1\r\nx\r\n2\r\nyz\r\n0\r\n\r\n", nil, []string{"HEAD", "x", "yz"}},

@@ -26,6 +26,13 @@ type slots struct {
 	mu   sync.Mutex
 	all  []slot
 	free []uint32
+	late []latecomer
+}
+
+// latecomer is a connection that is watched from the next round on.
+type latecomer struct {
+	ticket ticket
+	fd     int32
 }
 
 type slot struct {

@@ -22,7 +22,13 @@ type Watcher struct {
 	epfd     int
 	file     *os.File
 	tasks    sync.WaitGroup
+	round    *time.Timer // takes in latecomers
+	stopped  bool        // under slots.mu
 }
+
+// lateRound is how late a client connection may be watched: most that are there
+// for one request are gone by then, and need not be watched at all.
+const lateRound = 10 * time.Millisecond
 
 // NewWatcher starts a watcher; Stop ends it.
 func NewWatcher() (*Watcher, error) {
@@ -35,6 +41,8 @@ func NewWatcher() (*Watcher, error) {
 		return nil, fmt.Errorf("epoll instance for the disconnect watcher: %w", err)
 	}
 	w := &Watcher{epfd: fd, file: os.NewFile(uintptr(fd), "disconnect watcher")}
+	w.round = time.AfterFunc(time.Hour, w.takeIn)
+	w.round.Stop()
 	raw, err := w.file.SyscallConn()
 	if err != nil {
 		_ = w.file.Close()
@@ -46,6 +54,10 @@ func NewWatcher() (*Watcher, error) {
 
 // Stop ends the watch; nobody is told any more.
 func (w *Watcher) Stop() {
+	w.slots.mu.Lock()
+	w.stopped = true // nobody is taken in any more
+	w.slots.mu.Unlock()
+	w.round.Stop()
 	_ = w.file.Close()
 	w.tasks.Wait()
 }
@@ -121,19 +133,59 @@ func (w *Watcher) hear(fd int, t ticket, bytes bool) {
 
 // add watches a connection that has a descriptor; 0 where it has none.
 func (w *Watcher) add(nc net.Conn, who watched) ticket {
+	if s, ok := nc.(*sock); ok {
+		return w.addLate(s, who)
+	}
 	raw := descriptor(nc)
 	if raw == nil {
 		return 0
 	}
 	t := w.slots.put(who)
-	event := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(uint32(t)), Pad: int32(uint32(t >> 32))}
 	var failed error
-	err := raw.Control(func(fd uintptr) { failed = unix.EpollCtl(w.epfd, unix.EPOLL_CTL_ADD, int(fd), &event) })
+	err := raw.Control(func(fd uintptr) { failed = w.begin(int(fd), t) })
 	if err != nil || failed != nil {
 		w.slots.drop(t)
 		return 0
 	}
 	return t
+}
+
+// begin has the peer's close told. If it has closed before, that is told at
+// once.
+func (w *Watcher) begin(fd int, t ticket) error {
+	event := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(uint32(t)), Pad: int32(uint32(t >> 32))}
+	return unix.EpollCtl(w.epfd, unix.EPOLL_CTL_ADD, fd, &event)
+}
+
+// addLate has a connection watched from the next round on.
+func (w *Watcher) addLate(s *sock, who watched) ticket {
+	t := w.slots.put(who)
+	w.slots.mu.Lock()
+	defer w.slots.mu.Unlock()
+	if w.slots.late = append(w.slots.late, latecomer{t, s.fd}); len(w.slots.late) == 1 {
+		w.round.Reset(lateRound)
+	}
+	return t
+}
+
+// takeIn begins to watch the latecomers that are still there. Their descriptors
+// are open: who closes one gives up its slot before, which takes the lock.
+func (w *Watcher) takeIn() {
+	w.slots.mu.Lock()
+	defer w.slots.mu.Unlock()
+	all := w.slots.late
+	w.slots.late = all[:0]
+	for _, c := range all {
+		if w.stopped || w.slots.all[uint32(c.ticket)].generation != uint32(c.ticket>>32) {
+			continue
+		}
+		if w.begin(int(c.fd), c.ticket) != nil {
+			w.slots.late = append(w.slots.late, c) // the kernel is short of memory: next round
+		}
+	}
+	if len(w.slots.late) > 0 {
+		w.round.Reset(lateRound)
+	}
 }
 
 // remove forgets a connection that is about to be closed, which also takes it

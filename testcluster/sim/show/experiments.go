@@ -28,6 +28,9 @@ func rivals() (all []named) {
 // untold is p2c where nobody tells the caps.
 func untold() named { return named{"`p2c`, caps not told", sim.Rule{Policy: backend.StepTime}} }
 
+// fewer requests do where many cells are played and no goal is at stake.
+const fewer = 100_000
+
 // row is one cell of a wide table.
 type row struct {
 	name string
@@ -40,7 +43,7 @@ func (s *stage) grid(words, first string, rules []named, rows []row) table {
 	var cells []sim.Cell
 	for _, r := range rows {
 		if len(r.cell.Engines) <= 64 {
-			r.cell.Load.Requests = 100_000 // a thousand engines need all to be busy
+			r.cell.Load.Requests = fewer // a thousand engines need all to be busy
 		}
 		for _, n := range rules {
 			r.cell.Rule = n.rule

@@ -126,7 +126,7 @@ func show(args []string) error {
 // cell is a cell as the options want it.
 func (s *stage) cell(c sim.Cell) sim.Cell {
 	if s.quick && len(c.Faults) == 0 {
-		c.Load.Requests /= 8
+		c.Load.Requests = min(c.Load.Requests, 300_000/8)
 	}
 	return c
 }

@@ -58,7 +58,9 @@ func (s *stage) curves(p picture, rules []named, xs []float64, cell func(x float
 	var cells []sim.Cell
 	for _, r := range rules {
 		for _, x := range xs {
-			cells = append(cells, s.cell(told(cell(x), r.rule, sim.ByEngine)))
+			c := told(cell(x), r.rule, sim.ByEngine)
+			c.Load.Requests = fewer
+			cells = append(cells, s.cell(c))
 		}
 	}
 	played := sim.Play(cells, 1)
@@ -87,7 +89,9 @@ func (s *stage) bySize(rules []named) picture {
 func (s *stage) tail(rules []named) picture {
 	p := picture{file: "balance-tail.svg", title: "Share of requests that are slower, reference cell", x: "slowdown", y: "share of requests", logX: true, logY: true}
 	for _, r := range rules {
-		slow := sim.Look(s.cell(told(sim.Reference(), r.rule, sim.ByEngine))).Slowdown
+		c := told(sim.Reference(), r.rule, sim.ByEngine)
+		c.Load.Requests = fewer
+		slow := sim.Look(s.cell(c)).Slowdown
 		l := line{name: r.name}
 		for share := 1.0; share > 1e-4; share *= 0.9 {
 			at := min(int((1-share)*float64(len(slow))), len(slow)-1)

@@ -60,15 +60,17 @@ func policies(s *stage) (table, error) {
 		named{"`p2c`, draws 2", sim.Rule{Policy: backend.StepTime, Draws: 2}},
 		named{"`p2c`, draws 3", sim.Rule{Policy: backend.StepTime, Draws: 3}},
 		named{"oracle", sim.Rule{Policy: sim.Oracle}})
-	fifo := sim.Reference()
+	reference := sim.Reference()
+	reference.Load.Requests = fewer
+	fifo := reference
 	fifo.Engines = sim.Fleet(64, sim.FIFO, 1, 1, 2, 0.5)
 	var cells []sim.Cell
 	for _, r := range rules {
-		cells = append(cells, s.cell(told(sim.Reference(), r.rule, sim.ByEngine)), s.cell(told(sim.Reference(), r.rule, sim.Untold)), s.cell(told(fifo, r.rule, sim.ByEngine)))
+		cells = append(cells, s.cell(told(reference, r.rule, sim.ByEngine)), s.cell(told(reference, r.rule, sim.Untold)), s.cell(told(fifo, r.rule, sim.ByEngine)))
 	}
 	played := sim.Play(cells, s.seeds)
 	t := table{
-		words: fmt.Sprintf("All policies in the reference cell, medians of %d seeds; \"x\" is the figure over the oracle's:", s.seeds),
+		words: fmt.Sprintf("All policies in the reference cell with 100,000 requests, medians of %d seeds; \"x\" is the figure over the oracle's:", s.seeds),
 		head: []string{"policy", "slowdown p50", "p95", "p99", "p99.9", "p99 x", "TTFT p99 s", "x", "CV of step time", "of load/speed", "no place %",
 			"caps not told: p99 x", "TTFT p99 x", "no place %", "FIFO: p99 x", "TTFT p99 x"},
 	}
