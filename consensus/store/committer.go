@@ -80,6 +80,9 @@ func (s *Store) take() (puts, cuts []*op, stop bool) {
 		}
 	}
 	s.queue = slices.Delete(s.queue, 0, n)
+	if !s.running && len(puts) > 0 {
+		s.nudge() // Stop's own may be what has brought us here
+	}
 	return puts, cuts, !s.running && len(puts) == 0
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"time"
 
 	"github.com/starling-lb/starling/testcluster/bench/load"
@@ -21,6 +22,7 @@ type benchCase struct {
 	run    func(*trial, context.Context) (values, error)
 	rows   []row
 	direct bool // is measured without a proxy as well
+	secure bool // clients come by TLS
 }
 
 func caseNames() (names []string) {
@@ -45,6 +47,9 @@ func allCases() []benchCase {
 			{Case: "idle", Measure: "bytes", Title: "resident memory per stream", Unit: "B", Must: []bar{{"", 4608}}},
 		}},
 		exchanges("churn", load.Exchange{Answer: 200, Conns: 64, Fresh: true}, bar{"nginx", 1.00}),
+		secure("tls", load.Secure{Answer: 200, Conns: 64}),
+		secure("tlsnew", load.Secure{Answer: 200, Conns: 32, Fresh: true}),
+		secure("tlsagain", load.Secure{Answer: 200, Conns: 32, Fresh: true}),
 		{name: "gone", run: (*trial).gone, rows: []row{
 			{Case: "gone", Measure: "head_max_ms", Title: "backend freed, before the head, max", Unit: "ms", Must: []bar{{"", 50}}},
 			{Case: "gone", Measure: "stream_max_ms", Title: "backend freed, mid-stream, max", Unit: "ms", Must: []bar{{"", 50}}},
@@ -57,6 +62,25 @@ func exchanges(name string, x load.Exchange, must ...bar) benchCase {
 		name: name, run: func(t *trial, ctx context.Context) (values, error) { return t.exchange(ctx, x) },
 		rows: []row{{Case: name, Measure: "cpu_us", Title: "CPU per request", Unit: "us", Must: must}},
 	}
+}
+
+// secure is a case over TLS 1.3: requests on connections that are kept, or a
+// handshake for each, which "again" resumes an earlier session.
+func secure(name string, x load.Secure) benchCase {
+	c := exchanges(name, load.Exchange{}, bar{"haproxy", 1.05})
+	c.secure = true
+	c.run = func(t *trial, ctx context.Context) (values, error) {
+		x := x
+		x.TLS = t.bench.trust.Clone()
+		if name == "tlsagain" {
+			x.TLS.ClientSessionCache = tls.NewLRUClientSessionCache(4 * x.Conns)
+		}
+		x.Target, x.Mark = t.at, t.mark
+		x.Warm, x.Measure = t.bench.times(500*time.Millisecond, 2*time.Second)
+		r, err := x.Run(ctx, t.clock)
+		return t.perRequest(r, err)
+	}
+	return c
 }
 
 // volume is an exchange whose cost is counted by the byte.
@@ -97,6 +121,10 @@ func (t *trial) exchange(ctx context.Context, x load.Exchange) (values, error) {
 	x.Target, x.Mark = t.at, t.mark
 	x.Warm, x.Measure = t.bench.times(500*time.Millisecond, 2*time.Second)
 	r, err := x.Run(ctx, t.clock)
+	return t.perRequest(r, err)
+}
+
+func (t *trial) perRequest(r load.ExchangeResult, err error) (values, error) {
 	if err != nil || t.err != nil {
 		return nil, cmp.Or(err, t.err)
 	}

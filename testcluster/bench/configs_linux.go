@@ -2,11 +2,12 @@ package main
 
 // The three configurations do the same work: one listener, one backend,
 // connections kept and reused on both sides, no logs, one thread. LISTEN,
-// BACKEND, DIR and ROOM (connections from clients) are replaced.
+// BACKEND, DIR, ROOM (connections from clients) and SECURE (what the listener
+// needs for TLS 1.3, or nothing) are replaced.
 
 const starlingConfig = `
 admin: {address: "127.0.0.1:0"}
-listeners: [{address: "127.0.0.1:0"}]
+listeners: [{address: "127.0.0.1:0"SECURE}]
 pools: {bench: {backends: ["http://BACKEND"], health: {enabled: false}, backend: {engine: none}}}
 `
 
@@ -26,7 +27,7 @@ http {
   proxy_read_timeout 1h; proxy_max_temp_file_size 0;
   proxy_buffers 8 16k; proxy_buffer_size 16k; proxy_busy_buffers_size 32k;
   server {
-    listen LISTEN backlog=4096;
+    listen LISTEN backlog=4096SECURE;
     location / { proxy_pass http://backend; }
     location /events { proxy_pass http://backend; proxy_buffering off; }
   }
@@ -48,8 +49,14 @@ defaults
   option abortonclose
   http-reuse always
 frontend in
-  bind LISTEN backlog 4096
+  bind LISTEN backlog 4096SECURE
   default_backend out
 backend out
   server s BACKEND
 `
+
+const (
+	starlingTLS = `, tls: {cert_file: "DIR/cert.pem", key_file: "DIR/key.pem"}`
+	nginxTLS    = ` ssl; ssl_protocols TLSv1.3; ssl_certificate DIR/cert.pem; ssl_certificate_key DIR/key.pem`
+	haproxyTLS  = ` ssl crt DIR/both.pem ssl-min-ver TLSv1.3`
+)

@@ -72,7 +72,7 @@ func (o options) bound() time.Duration {
 	if o.quick {
 		return time.Duration(max(o.rounds, 2)) * time.Minute
 	}
-	return time.Duration(max(o.rounds, 5)) * 144 * time.Second // 5 rounds: 12 minutes
+	return time.Duration(max(o.rounds, 5)) * 180 * time.Second // 5 rounds: 15 minutes
 }
 
 func parse(args []string, log io.Writer) (o options, chosen []benchCase, err error) {
@@ -140,6 +140,9 @@ func measure(ctx context.Context, o options, chosen []benchCase, log io.Writer) 
 	}
 	defer os.RemoveAll(dir)
 	b := &bench{options: o, dir: dir, proxyCPU: proxyCPU, loadCPU: loadCPU, log: log}
+	if b.trust, err = certify(dir); err != nil {
+		return nil, err
+	}
 	b.find(ctx)
 	if len(b.targets) == 0 {
 		return nil, errors.New("nothing to measure: build starling (make build) or install nginx or haproxy")

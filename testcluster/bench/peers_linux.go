@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -18,7 +19,13 @@ type target struct {
 	name    string // starling, nginx, haproxy or direct
 	path    string
 	version string
-	boot    func(ctx context.Context, path string, backend netip.AddrPort) (*process, error)
+	boot    func(ctx context.Context, path string, o order) (*process, error)
+}
+
+// order is what a proxy is to do.
+type order struct {
+	backend netip.AddrPort
+	secure  bool // clients come by TLS
 }
 
 const direct = "direct" // the backend without a proxy
@@ -27,6 +34,7 @@ const direct = "direct" // the backend without a proxy
 type bench struct {
 	options
 	dir               string
+	trust             *tls.Config // of the certificate that the proxies show
 	proxyCPU, loadCPU int
 	targets           []target
 	missing           []string
@@ -123,8 +131,8 @@ func (b *bench) apt(ctx context.Context, args []string) error {
 	return nil
 }
 
-func (b *bench) bootStarling(ctx context.Context, path string, backend netip.AddrPort) (*process, error) {
-	file, err := b.write("starling.yaml", starlingConfig, backend)
+func (b *bench) bootStarling(ctx context.Context, path string, o order) (*process, error) {
+	file, err := b.write("starling.yaml", starlingConfig, starlingTLS, o)
 	if err != nil {
 		return nil, err
 	}
@@ -135,39 +143,46 @@ func (b *bench) bootStarling(ctx context.Context, path string, backend netip.Add
 	return p, p.awaitReady(ctx)
 }
 
-func (b *bench) bootNginx(ctx context.Context, path string, backend netip.AddrPort) (*process, error) {
-	return b.bootPeer(ctx, "nginx.conf", nginxConfig, backend, func(file string) []string {
+func (b *bench) bootNginx(ctx context.Context, path string, o order) (*process, error) {
+	return b.bootPeer(ctx, peer{"nginx.conf", nginxConfig, nginxTLS}, o, func(file string) []string {
 		return []string{path, "-e", "stderr", "-p", b.dir, "-c", file}
 	})
 }
 
-func (b *bench) bootHAProxy(ctx context.Context, path string, backend netip.AddrPort) (*process, error) {
-	return b.bootPeer(ctx, "haproxy.cfg", haproxyConfig, backend, func(file string) []string {
+func (b *bench) bootHAProxy(ctx context.Context, path string, o order) (*process, error) {
+	return b.bootPeer(ctx, peer{"haproxy.cfg", haproxyConfig, haproxyTLS}, o, func(file string) []string {
 		return []string{path, "-db", "-f", file}
 	})
 }
 
-func (b *bench) bootPeer(ctx context.Context, name, config string, backend netip.AddrPort, command func(file string) []string) (*process, error) {
+// peer is how a proxy is configured.
+type peer struct{ file, config, secure string }
+
+func (b *bench) bootPeer(ctx context.Context, p peer, o order, command func(file string) []string) (*process, error) {
 	at, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	file, err := b.write(name, strings.ReplaceAll(config, "LISTEN", at.String()), backend)
+	file, err := b.write(p.file, strings.ReplaceAll(p.config, "LISTEN", at.String()), p.secure, o)
 	if err != nil {
 		return nil, err
 	}
 	c := command(file)
-	p, err := b.start(nil, c[0], c[1:]...)
+	run, err := b.start(nil, c[0], c[1:]...)
 	if err != nil {
 		return nil, err
 	}
-	p.at = at
-	return p, p.awaitPort(ctx)
+	run.at = at
+	return run, run.awaitPort(ctx)
 }
 
-func (b *bench) write(name, config string, backend netip.AddrPort) (string, error) {
+func (b *bench) write(name, config, secure string, o order) (string, error) {
+	if !o.secure {
+		secure = ""
+	}
+	config = strings.ReplaceAll(config, "SECURE", secure)
 	room := fmt.Sprint(max(b.streams, sseStreams) + 500)
-	text := strings.NewReplacer("BACKEND", backend.String(), "ROOM", room, "DIR", b.dir).Replace(config)
+	text := strings.NewReplacer("BACKEND", o.backend.String(), "ROOM", room, "DIR", b.dir).Replace(config)
 	file := filepath.Join(b.dir, name)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return "", fmt.Errorf("write a configuration: %w", err)

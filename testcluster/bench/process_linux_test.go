@@ -197,8 +197,10 @@ func TestConfigurationIsFilledIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, config := range map[string]string{"starling": starlingConfig, "nginx": nginxConfig, "haproxy": haproxyConfig} {
-		file, err := b.write(name, config, at)
+	for name, p := range map[string]peer{
+		"starling": {"starling.yaml", starlingConfig, starlingTLS}, "nginx": {"nginx.conf", nginxConfig, nginxTLS}, "haproxy": {"haproxy.cfg", haproxyConfig, haproxyTLS},
+	} {
+		file, err := b.write(p.file, p.config, p.secure, order{at, true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,9 +208,9 @@ func TestConfigurationIsFilledIn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		left := regexp.MustCompile(`\b(BACKEND|DIR|ROOM)\b`).Find(text)
-		if left != nil || !strings.Contains(string(text), at.String()) {
-			t.Errorf("%s: %q is left, or no backend, in:\n%s", name, left, text)
+		left := regexp.MustCompile(`\b(BACKEND|DIR|ROOM|SECURE)\b`).Find(text)
+		if left != nil || !strings.Contains(string(text), at.String()) || !strings.Contains(string(text), ".pem") {
+			t.Errorf("%s: %q is left, or no backend or certificate, in:\n%s", name, left, text)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func (b *bench) once(ctx context.Context, c benchCase, t target) (v values, err 
 		}
 	}()
 	if t.name != direct {
-		try.proxy, err = t.boot(ctx, t.path, try.at)
+		try.proxy, err = t.boot(ctx, t.path, order{try.at, c.secure})
 		if try.proxy != nil {
 			defer try.proxy.stop()
 		}
