@@ -175,13 +175,14 @@ func (r *Relay) Ended() bool {
 	return r.data >= r.Length
 }
 
-// nextRoom is how large a buffer the next message on the connection should
-// find: what comes there mostly resembles what came before. On the plain loop a
-// buffer waits with its reader, so it is kept small.
+// nextRoom is how large a buffer the next answer on the connection should find:
+// what comes there mostly resembles what came before. On the plain loop a
+// buffer waits with its reader, so it is kept small; so it is for requests,
+// since what of a body comes with its head is copied.
 func (r *Relay) nextRoom() int {
 	const head = 1 << 10
 	switch all := r.data + head; {
-	case !r.From.byEdges || all <= smallBuffer:
+	case !r.From.byEdges || r.Read != nil || all <= smallBuffer:
 		return 0
 	case all <= bodyBuffer:
 		return bodyBuffer
@@ -196,7 +197,9 @@ func (r *Relay) fit() {
 	case r.Length >= 0 && left > bodyBuffer:
 		e.room = largeBuffer
 	case r.Length >= 0 && left > smallBuffer, e.full:
-		e.room = max(e.room, bodyBuffer)
+		e.room = bodyBuffer
+	default:
+		e.room = min(e.room, bodyBuffer) // the largest is for what is known to need it
 	}
 	if len(e.buf) < e.room && len(e.Buffered()) == 0 {
 		e.release() // the next read takes the larger one

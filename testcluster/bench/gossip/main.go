@@ -77,7 +77,7 @@ func computed(nodes, backends float64) float64 {
 		entry  = 9                // of a backend at which streams run
 		turn   = 0.2              // s
 		full   = 10.0             // s
-		others = 600 + 1200       // pings with what they carry; an exchange each half minute, both ways
+		others = 800 + 1200       // pings with what they carry; an exchange each half minute, both ways
 	)
 	peers := nodes - 1
 	own := 2 * startRate / nodes // starts and ends at one node, per second
