@@ -72,7 +72,12 @@ func (s *supply) add(pool string, c backend.Config) error {
 	if at, _, ok := s.have(c.ID); ok {
 		return refuse(admin.Conflict, "backend %q is in pool %s already; choose another id, or remove that first", c.ID, at)
 	}
-	return s.decide(c.ID, func(d *decision) { *d = decision{Pool: pool, Added: &c} })
+	d := s.decided.Backends[c.ID]
+	if d.Removed && d.Pool != pool {
+		return refuse(admin.Conflict, "backend %q was removed from pool %s, which would have it again; reset it, or choose another id", c.ID, d.Pool)
+	}
+	// That whoever else names it is not asked stays, or its URL would be theirs.
+	return s.decide(c.ID, func(d *decision) { *d = decision{Pool: pool, Added: &c, Removed: d.Removed} })
 }
 
 // remove takes a backend out of a pool, whoever named it.
@@ -87,11 +92,9 @@ func (s *supply) remove(pool, id string) error {
 		return noBackend(id, "pool "+pool)
 	}
 	return s.decide(id, func(d *decision) {
-		if d.Added != nil {
-			*d = decision{} // nobody else names it
-			return
-		}
-		*d = decision{Pool: pool, Removed: true}
+		named := func(c backend.Config) bool { return c.ID == id }
+		others := slices.ContainsFunc(s.listed[pool], named) || slices.ContainsFunc(s.found[pool], named)
+		*d = decision{Pool: pool, Removed: others || d.Removed}
 	})
 }
 
@@ -197,7 +200,7 @@ func (s *supply) sum(pool string) []backend.Config {
 	seen := map[string]bool{}
 	take := func(c backend.Config) {
 		d := s.decided.Backends[c.ID]
-		if seen[c.ID] || d.Removed && d.Pool == pool {
+		if seen[c.ID] {
 			return
 		}
 		seen[c.ID] = true
@@ -206,11 +209,10 @@ func (s *supply) sum(pool string) []backend.Config {
 		}
 		list = append(list, c)
 	}
-	for _, c := range s.listed[pool] {
-		take(c)
-	}
-	for _, c := range s.found[pool] {
-		take(c)
+	for _, c := range slices.Concat(s.listed[pool], s.found[pool]) {
+		if d := s.decided.Backends[c.ID]; !d.Removed || d.Pool != pool {
+			take(c)
+		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.decided.Backends)) {
 		if d := s.decided.Backends[id]; d.Added != nil && d.Pool == pool {

@@ -93,6 +93,23 @@ func TestSupply(t *testing.T) {
 	step("what was added is removed", s.remove("llm", "d"), "a*1 c*7 e*1")
 	step("what was weighed is reset", s.reset("c"), "a*1 c*1 e*1")
 	step("what was removed is reset", s.reset("b"), "a*1 b*1 c*1 e*1")
+	step("one that the file names is removed", s.remove("llm", "a"), "b*1 c*1 e*1")
+	step("and added with another URL", s.add("llm", backend.Config{ID: "a", URL: "http://other:1", Weight: 1}), "b*1 c*1 e*1 a*1")
+	if list := s.has["llm"].list; list[3].URL != "http://other:1" {
+		t.Errorf("its URL is the file's: %+v", list)
+	}
+	if err := s.add("code", backend.Config{ID: "a", URL: "http://other:1", Weight: 1}); err == nil {
+		t.Error("it stands in two pools")
+	}
+	step("and removed again", s.remove("llm", "a"), "b*1 c*1 e*1")
+	if err := s.add("code", backend.Config{ID: "a", URL: "http://other:1", Weight: 1}); err == nil || !strings.Contains(err.Error(), "reset it") {
+		t.Errorf("added to another pool than that which it was removed from: %v", err)
+	}
+	step("an operator adds", s.add("llm", backend.Config{ID: "f", URL: "http://f:1", Weight: 1}), "b*1 c*1 e*1 f*1")
+	s.find("llm", named("b", "c", "e", "f"))
+	step("what discovery names by now is removed", s.remove("llm", "f"), "b*1 c*1 e*1")
+	s.find("llm", named("b", "c", "e"))
+	step("the file's is back", s.reset("a"), "a*1 b*1 c*1 e*1")
 	if got := s.shows("code"); got != "x*1" {
 		t.Errorf("the other pool has %q", got)
 	}

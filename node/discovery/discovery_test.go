@@ -28,6 +28,7 @@ type zone struct {
 	mu      sync.Mutex
 	records map[string][]string
 	broken  error
+	deaf    uint16 // a kind of question that fails; 0: none does
 	asked   int
 }
 
@@ -52,6 +53,9 @@ func (z *zone) lookup(_ context.Context, name string, kind uint16) ([]dns.RR, er
 	z.asked++
 	if z.broken != nil {
 		return nil, z.broken
+	}
+	if kind == z.deaf {
+		return nil, errors.New("SERVFAIL")
 	}
 	records, ok := z.records[name+" "+dns.TypeToString[kind]]
 	if !ok {
@@ -194,6 +198,27 @@ func TestDNSFails(t *testing.T) {
 		if n := f.log.count("discovered again"); n != 1 {
 			t.Errorf("the end said %d times", n)
 		}
+	})
+}
+
+// Half an answer is better than none, and replaces no whole one.
+func TestHalfAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := zone{deaf: dns.TypeAAAA}
+		z.set("llm A", "llm 300 IN A 10.0.0.1")
+		z.set("llm AAAA", "llm 300 IN AAAA fd00::1")
+		f := find(t, asked(func(c *backend.SourceConfig) { c.DNS = "llm:9000" }), &z)
+		f.expect(t, "1: 10.0.0.1:9000*1")
+		hear := func(deaf uint16) {
+			z.mu.Lock()
+			z.deaf = deaf
+			z.mu.Unlock()
+			wait(time.Minute)
+		}
+		hear(0)
+		f.expect(t, "2: 10.0.0.1:9000*1 [fd00::1]:9000*1")
+		hear(dns.TypeA)
+		f.expect(t, "2: 10.0.0.1:9000*1 [fd00::1]:9000*1")
 	})
 }
 

@@ -28,14 +28,14 @@ var (
 // addresses are the backends behind the addresses of a name.
 func (f *Finder) addresses(ctx context.Context, t backend.Target) ([]backend.Config, time.Duration, error) {
 	found, ttl, err := f.resolve(ctx, t.Host)
-	if err != nil {
-		return nil, f.again(backend.MinSourceInterval), err
-	}
 	var list []backend.Config
 	for _, a := range found {
 		list = append(list, named(t.URL(a.String(), t.Port), net.JoinHostPort(a.String(), t.Port)))
 	}
-	return list, f.again(ttl), nil
+	if err != nil {
+		ttl = backend.MinSourceInterval // the list may be half of what there is
+	}
+	return list, f.again(ttl), err
 }
 
 // resolve asks for A and AAAA. What DNS does not know, the system may (a hosts

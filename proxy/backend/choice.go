@@ -97,11 +97,28 @@ func (k cost) of(c *choice, b *Backend) float64 {
 	case byLoad:
 		return c.load(b)
 	case byPeak:
-		return c.load(b) * b.header.now(&b.header.peak, c.micros())
+		return c.load(b) * c.header(b, &b.header.peak)
 	case byMean:
-		return c.load(b) * b.header.now(&b.header.mean, c.micros())
+		return c.load(b) * c.header(b, &b.header.mean)
 	}
 	return c.step(b)
+}
+
+// unheard is the header time, in seconds, of a backend that was asked and has
+// never answered.
+const unheard = 1e6
+
+// header is the header time that the backend is reckoned with, by its mean or
+// peak. While a stream waits for a head it does not fade: a backend that hangs
+// would draw more with every second.
+func (c *choice) header(b *Backend, v *bits) float64 {
+	switch {
+	case b.flights.count() <= b.answering.count():
+		return b.header.now(v, c.micros())
+	case b.header.at.Load() == 0:
+		return unheard
+	}
+	return v.Load()
 }
 
 // micros is now as latency has it.

@@ -83,6 +83,8 @@ func (l *Lease) Release(now time.Time) {
 	at := b.pool.micros(now)
 	if l.is(isAnswered) {
 		b.answering.end(at)
+	} else {
+		b.header.outwaited(int64(at)+1, time.Duration(at-l.word>>leaseBits)*time.Microsecond)
 	}
 	if l.is(isFlowing) {
 		b.flowing.end(at)

@@ -96,6 +96,9 @@ func (m maglev) choose(c choice) *Backend {
 	}
 	if m.bound > 0 {
 		all = c.pool.inFlight() + 1
+		if part := c.pool.part.Load(); part > 0 {
+			all /= part // those who are left have more to do, each in proportion
+		}
 	}
 	for i := range uint64(probes) {
 		x := mix(key + i*0x9e3779b97f4a7c15)

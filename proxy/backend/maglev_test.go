@@ -130,3 +130,34 @@ func TestHashWithoutKey(t *testing.T) {
 		}
 	}
 }
+
+// Where some are out, the others' bound is of what they have to do then: keys
+// stay where they went at first.
+func TestBoundOfThoseWhoAreLeft(t *testing.T) {
+	p := placed(t, Placement{Policy: ConsistentHash, BoundedLoad: 125}, slices.Repeat([]int{1}, 10)...)
+	now := time.Now()
+	for _, b := range p.Backends()[:4] {
+		p.Drain(b, now, time.Time{})
+	}
+	first, moved := map[uint64]*Backend{}, 0
+	var run []Lease
+	for i := range uint64(10_000) {
+		key := mix(i%1000 + 1)
+		l, err := p.Pick(now, Ask{Hash: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if was := first[key]; was == nil {
+			first[key] = l.Backend()
+		} else if was != l.Backend() {
+			moved++
+		}
+		if run = append(run, l); len(run) > 200 {
+			run[0].Release(now)
+			run = run[1:]
+		}
+	}
+	if moved > 900 {
+		t.Errorf("%d of 9000 turns went elsewhere than the first of their key", moved)
+	}
+}

@@ -417,3 +417,51 @@ func TestAbsolved(t *testing.T) {
 		t.Errorf("its speed is %v after the failure", s)
 	}
 }
+
+// A backend that hangs draws no more streams for being slow for long, nor for
+// never having answered, where a policy goes by header times.
+func TestHangingDrawsNothing(t *testing.T) {
+	for _, policy := range []string{LeastResponseTime, PeakEWMA} {
+		for _, answered := range []bool{true, false} {
+			p := placed(t, Placement{Policy: policy}, 1, 1, 1)
+			now := time.Unix(1000, 0)
+			p.made = now
+			ill, stuck := p.Backends()[0], 0
+			for _, b := range p.Backends() {
+				if answered || b != ill {
+					b.headed(now, 20*time.Millisecond)
+				}
+			}
+			for range 1000 {
+				now = now.Add(100 * time.Millisecond)
+				l, err := p.Pick(now, Ask{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if l.Backend() == ill {
+					stuck++
+					continue
+				}
+				l.Answered(now)
+				l.Backend().headed(now, 20*time.Millisecond)
+				l.Release(now)
+			}
+			for range 20 { // one after the other, and each client leaves after 2 s
+				l, err := p.Pick(now, Ask{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if now = now.Add(2 * time.Second); l.Backend() == ill {
+					stuck++
+				} else {
+					l.Answered(now)
+					l.Backend().headed(now, 20*time.Millisecond)
+				}
+				l.Release(now)
+			}
+			if stuck < 1 || stuck > 8 {
+				t.Errorf("%s, has answered %v: %d of 1000 streams wait for one that hangs", policy, answered, stuck)
+			}
+		}
+	}
+}

@@ -97,8 +97,12 @@ func (q *queue) leave(w *waiter, why error) {
 }
 
 // pass makes a stream's place at b that of the first who may have it; false
-// where nobody may.
+// where nobody may, or where b has more than its cap by now and the place is
+// none: handed on, it would be kept for as long as anybody waits.
 func (q *queue) pass(b *Backend, now time.Time) bool {
+	if room := b.room(); room >= 0 && b.flights.count() > room {
+		return false
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, w := range q.waiters {

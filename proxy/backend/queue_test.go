@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -468,5 +469,26 @@ func BenchmarkHandOver(b *testing.B) {
 			}
 			l.Release(time.Now())
 		}
+	})
+}
+
+// A cap that is lowered while streams wait is kept as soon as enough have ended:
+// no place beyond it is handed on.
+func TestLoweredCapIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := capped(t, 1, 3, 10)
+		held := fill(t, p)
+		b := p.Backends()[0]
+		first, second := wait(p, "first", Ask{}), wait(p, "second", Ask{})
+		b.terms.Store(&Terms{Weight: 1, Cap: 1, CapSource: CapConfig})
+		for _, left := range []int64{2, 1, 1} {
+			held[0].Release(time.Now())
+			held = held[1:]
+			expect(t, "streams at a backend that may have one", b.InFlight(), left)
+		}
+		expect(t, "served", strings.Join(served(first, second), " "), "first")
+		second.leave()
+		first.lease.Release(time.Now())
+		synctest.Wait()
 	})
 }

@@ -52,6 +52,19 @@ func (l *latency) observe(at int64, took time.Duration) {
 	l.peak.Store(max(t, t+(l.peak.Load()-t)*faded(age, peakWindow)))
 }
 
+// longWait is the least that a stream must have waited to say so: a client that
+// leaves at once, or a connect that is refused, tells nothing of the head.
+const longWait = 100 * time.Millisecond
+
+// outwaited hears of a stream that ended before the head came: that would have
+// taken longer. So one that hangs is not what it was to every client that gives
+// up.
+func (l *latency) outwaited(at int64, took time.Duration) {
+	if took >= longWait && took.Seconds() > l.mean.Load() {
+		l.observe(at, took)
+	}
+}
+
 // faded is what is left of something after an age.
 func faded(age, window time.Duration) float64 { return math.Exp(-float64(age) / float64(window)) }
 

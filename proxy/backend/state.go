@@ -42,6 +42,7 @@ type vitals struct {
 // mood is how a pool is.
 type mood struct {
 	panics atomic.Bool
+	part   bits         // of all weights, that of the backends that take streams; 0: none does
 	mean   atomic.Int64 // of how long streams last, in ns; 0: none has ended
 }
 
@@ -110,7 +111,7 @@ func (p *Pool) Panic() bool { return p.panics.Load() }
 // held.
 func (p *Pool) weigh(now time.Time) {
 	set := p.now.Load()
-	usable, all := 0, 0
+	usable, all, weights, taking := 0, 0, 0.0, 0.0
 	for _, b := range set.list {
 		switch b.standing.Load().State {
 		case Active:
@@ -126,7 +127,12 @@ func (p *Pool) weigh(now time.Time) {
 			s.anyway = anyway
 			b.standing.Store(&s)
 		}
+		weight := float64(b.terms.Load().Weight)
+		if weights += weight; s.State == Active || s.anyway {
+			taking += weight
+		}
 	}
+	p.part.Store(taking / max(1, weights))
 	if p.panics.Swap(panics) == panics {
 		return
 	}
