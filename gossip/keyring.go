@@ -32,7 +32,7 @@ type sealer struct {
 
 var (
 	errNoKey   = errors.New("no key of ours opens it")
-	errUnkeyed = errors.New("this cluster has no keys; set cluster.gossip_keys on every node and restart them one by one with insecure networks closed")
+	errUnkeyed = errors.New("this cluster has no keys; set cluster.gossip_keys in every node's configuration, then stop all nodes and start them again: those with keys and those without do not hear each other")
 )
 
 func newKeyring(keys [][]byte, save func(*ring) error) (*keyring, error) {

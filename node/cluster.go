@@ -156,6 +156,7 @@ func (n *Node) Members() api.Members {
 		s := n.Status()
 		return api.Members{Members: []api.Member{{
 			ID: s.Node.ID, Name: s.Node.Name, Zone: n.cfg.Node.Zone, State: s.Node.State, Version: s.Node.Version, ConfigHash: s.ConfigHash,
+			Self: true, Admin: n.AdminAddr(), Since: s.Node.Started,
 		}}}
 	}
 	ages := c.ReportAges()

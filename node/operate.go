@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/starling-lb/starling/node/admin"
@@ -31,7 +32,7 @@ func (n *Node) WeighBackend(id string, weight int) error { return n.supply.weigh
 // SetPolicy answers POST /v1/pools/{pool}/policy.
 func (n *Node) SetPolicy(pool, policy string) error {
 	if !slices.Contains(backend.Policies(), policy) {
-		return refuse(admin.BadRequest, "there is no policy %q; there are %v", policy, backend.Policies())
+		return refuse(admin.BadRequest, "there is no policy %q; there are %s", policy, strings.Join(backend.Policies(), ", "))
 	}
 	return n.supply.rule(pool, policy)
 }

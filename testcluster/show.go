@@ -224,7 +224,11 @@ func until(b api.Backend) string {
 	if b.EjectedUntil == nil {
 		return ""
 	}
-	return fmt.Sprintf(" for %v", b.EjectedUntil.Sub(b.Since).Round(time.Second))
+	from := b.Since
+	if b.EjectedUntil.Before(from) {
+		return " until a stream succeeds there" // it was out before, for another reason too
+	}
+	return fmt.Sprintf(" for %v", b.EjectedUntil.Sub(from).Round(time.Second))
 }
 
 // figures is the live line; with three backends it fits 80 columns.

@@ -31,7 +31,7 @@ func TestAskANode(t *testing.T) {
 		code int
 		out  string // matches all of what it says
 	}{
-		{"status", 0, `node\s+n1 .*\nversion .*\nstate\s+alive, .*\nmembers\s+1 of 1 alive\nstreams\s+0 running, 0 waiting\nconfig\s+[0-9a-f]+\n`},
+		{"status", 0, `node\s+n1 .*\nversion .*\nstate\s+alive; .*\nmembers\s+1 of 1 alive\nstreams\s+0 running, 0 waiting\nconfig\s+[0-9a-f]+\n`},
 		{"pools", 0, `POOL .*\nllm\s+p2c\s+2\s.*\n`},
 		{"backends", 0, `BACKEND .*\nb1\s+llm\s+active.*\nb2\s+llm\s+active.*\n`},
 		{"streams", 0, `STREAM .*\n`},

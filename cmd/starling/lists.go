@@ -25,7 +25,7 @@ func newLists() []*cobra.Command {
 func showStatus(w io.Writer, s api.Status) {
 	fmt.Fprintf(w, "node\t%s (%s)\n", s.Node.Name, s.Node.ID)
 	fmt.Fprintf(w, "version\t%s\n", s.Node.Version)
-	fmt.Fprintf(w, "state\t%s, since %s\n", s.Node.State, ago(s.Node.Started))
+	fmt.Fprintf(w, "state\t%s; the node started %s\n", s.Node.State, ago(s.Node.Started))
 	fmt.Fprintf(w, "members\t%d of %d alive\n", s.Cluster.Alive, s.Cluster.Members)
 	fmt.Fprintf(w, "streams\t%d running, %d waiting\n", s.Streams.InFlight, s.Streams.Waiting)
 	if s.Drain != nil {

@@ -97,7 +97,7 @@ func (t *target) lives(ctx context.Context) error {
 	if t.cfg.Type == "tcp" || !t.noPath.IsZero() && time.Since(t.noPath) < askAgain {
 		nc, err := t.prober.opt.Connect(ctx, t.pool.pool.Name, t.backend)
 		if err != nil {
-			return fmt.Errorf("connect: %w", err)
+			return fmt.Errorf("no connection: %w", err)
 		}
 		return nc.Close()
 	}
@@ -151,7 +151,7 @@ func (t *target) ready(ctx context.Context) error {
 func (t *target) get(ctx context.Context, path string) (status int, fits bool, err error) {
 	nc, err := t.prober.opt.Connect(ctx, t.pool.pool.Name, t.backend)
 	if err != nil {
-		return 0, false, fmt.Errorf("connect: %w", err)
+		return 0, false, fmt.Errorf("no connection: %w", err)
 	}
 	defer func() { _ = nc.Close() }()
 	undo := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
