@@ -31,7 +31,7 @@ func (n *Node) WeighBackend(id string, weight int) error { return n.supply.weigh
 
 // SetPolicy answers POST /v1/pools/{pool}/policy.
 func (n *Node) SetPolicy(pool, policy string) error {
-	if !slices.Contains(backend.Policies(), policy) {
+	if policy != "" && !slices.Contains(backend.Policies(), policy) {
 		return refuse(admin.BadRequest, "there is no policy %q; there are %s", policy, strings.Join(backend.Policies(), ", "))
 	}
 	return n.supply.rule(pool, policy)
@@ -41,8 +41,14 @@ func (n *Node) SetPolicy(pool, policy string) error {
 // kept, as all decisions are; ejections are not.
 func (n *Node) ChangeBackend(id string, verb admin.Verb) error {
 	switch verb {
-	case admin.Drain, admin.Undrain:
-		return n.supply.hold(id, verb == admin.Drain)
+	case admin.Drain:
+		err := n.supply.hold(id, true)
+		if p, b := n.backend(id); err == nil && b != nil {
+			p.Drain(b, time.Now(), n.drainEnd(p.Name, time.Now())) // one that was given up begins again
+		}
+		return err
+	case admin.Undrain:
+		return n.supply.hold(id, false)
 	case admin.Reset:
 		return n.supply.reset(id)
 	}
@@ -79,7 +85,7 @@ func (n *Node) apply(pool string, want wanted) error {
 		if p.Name != pool {
 			continue
 		}
-		if p.Placement().Policy != want.policy {
+		if p.Placement().Policy != cmp.Or(want.policy, n.cfg.Pools[pool].Policy) {
 			if err := p.SetPolicy(want.policy, 0, ""); err != nil {
 				return err
 			}

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -139,6 +141,43 @@ func (m *metrics) backend(pool, id string) *backendMetrics {
 		b.ends[r] = m.streams.WithLabelValues(pool, id, string(r))
 	}
 	return b
+}
+
+// leavers are ids of backends that left their pool, whose series are to go too,
+// or a pool whose backends come and go would grow for ever.
+type leavers struct {
+	mu  sync.Mutex
+	ids []string
+}
+
+func (l *leavers) add(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ids = append(l.ids, id)
+}
+
+// take empties the list.
+func (l *leavers) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids := l.ids
+	l.ids = nil
+	return ids
+}
+
+// forget takes away the series of backends that left a pool some time ago, but
+// for those whose id is there again.
+func (m *metrics) forget(p *pool) {
+	for _, id := range p.left.take() {
+		if slices.ContainsFunc(p.Backends(), func(b *backend.Backend) bool { return b.ID == id }) {
+			continue
+		}
+		labels := prometheus.Labels{"pool": p.Name, "backend": id}
+		m.streams.DeletePartialMatch(labels)
+		m.durations.DeletePartialMatch(labels)
+		m.firstBytes.DeletePartialMatch(labels)
+		m.ejections.DeletePartialMatch(labels)
+	}
 }
 
 func (m *metrics) pool(name string) *poolMetrics {

@@ -16,6 +16,7 @@ const maxIdleLinks = 512
 type pool struct {
 	*backend.Pool
 	cfg      PoolConfig
+	left     leavers
 	shedding *poolMetrics
 	hashKey  keySource    // what consistent_hash goes by
 	keys     *keyring     // for backends that are spoken to by TLS
@@ -44,7 +45,10 @@ func (s *Server) newPool(name string, cfg PoolConfig) (*pool, error) {
 		},
 		Told:    s.told,
 		Drained: s.metrics.drained,
-		Left:    func(b *backend.Backend) { p.of(b).idle.Close() },
+		Left: func(b *backend.Backend) {
+			p.of(b).idle.Close()
+			p.left.add(b.ID)
+		},
 	}, time.Now())
 	if err != nil {
 		return nil, err

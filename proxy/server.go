@@ -268,6 +268,7 @@ func (s *Server) sweepLoop() {
 			s.dismiss()
 			for _, p := range s.pools {
 				p.sweep()
+				s.metrics.forget(p)
 				s.giveUpDrains(p, time.Now())
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -33,6 +34,7 @@ type Finder struct {
 	cfg  backend.SourceConfig
 	opt  Options
 	from []source
+	said map[uint16][]netip.Addr // the last answer of each kind of address; of the loop that asks for them
 
 	mu    sync.Mutex // guards what follows
 	found map[string][]backend.Config
@@ -64,7 +66,7 @@ func New(cfg backend.SourceConfig, opt Options) *Finder {
 	if opt.Hosts == nil {
 		opt.Hosts = systemHosts
 	}
-	f := &Finder{cfg: cfg, opt: opt, found: map[string][]backend.Config{}}
+	f := &Finder{cfg: cfg, opt: opt, found: map[string][]backend.Config{}, said: map[uint16][]netip.Addr{}}
 	f.from = f.sources()
 	return f
 }
@@ -138,9 +140,6 @@ func (f *Finder) watchLoop(ctx context.Context, s source, looked func()) {
 			failing = false
 			f.publish(s.name, found)
 		}
-		if err != nil && len(found) > 0 && f.nothing(s.name) {
-			f.publish(s.name, found) // half an answer is better than none
-		}
 		looked()
 		select {
 		case <-ctx.Done():
@@ -148,13 +147,6 @@ func (f *Finder) watchLoop(ctx context.Context, s source, looked func()) {
 		case <-time.After(wait):
 		}
 	}
-}
-
-// nothing tells whether a source was never heard.
-func (f *Finder) nothing(name string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.found[name] == nil
 }
 
 // publish tells the sum of all sources, if it changed.

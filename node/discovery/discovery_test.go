@@ -219,6 +219,9 @@ func TestHalfAnAnswer(t *testing.T) {
 		f.expect(t, "2: 10.0.0.1:9000*1 [fd00::1]:9000*1")
 		hear(dns.TypeA)
 		f.expect(t, "2: 10.0.0.1:9000*1 [fd00::1]:9000*1")
+		z.set("llm AAAA", "llm 5 IN AAAA fd00::2") // the one that is heard goes on
+		hear(dns.TypeA)
+		f.expect(t, "3: 10.0.0.1:9000*1 [fd00::2]:9000*1")
 	})
 }
 

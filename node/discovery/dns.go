@@ -28,23 +28,42 @@ var (
 // addresses are the backends behind the addresses of a name.
 func (f *Finder) addresses(ctx context.Context, t backend.Target) ([]backend.Config, time.Duration, error) {
 	found, ttl, err := f.resolve(ctx, t.Host)
+	if err != nil {
+		return nil, f.again(backend.MinSourceInterval), err
+	}
 	var list []backend.Config
 	for _, a := range found {
 		list = append(list, named(t.URL(a.String(), t.Port), net.JoinHostPort(a.String(), t.Port)))
 	}
-	if err != nil {
-		ttl = backend.MinSourceInterval // the list may be half of what there is
-	}
-	return list, f.again(ttl), err
+	return list, f.again(ttl), nil
 }
 
-// resolve asks for A and AAAA. What DNS does not know, the system may (a hosts
-// file); that has no TTL.
-func (f *Finder) resolve(ctx context.Context, name string) (found []netip.Addr, ttl time.Duration, err error) {
-	ttl = f.cfg.Interval
-	v4, err4 := f.opt.Lookup(ctx, name, dns.TypeA)
-	v6, err6 := f.opt.Lookup(ctx, name, dns.TypeAAAA)
-	for _, r := range append(v4, v6...) {
+// resolve asks for A and AAAA. Where one of them fails, what it said last
+// counts. What DNS does not know, the system may (a hosts file); that has no TTL.
+func (f *Finder) resolve(ctx context.Context, name string) ([]netip.Addr, time.Duration, error) {
+	v4, ttl4, err4 := f.family(ctx, name, dns.TypeA)
+	v6, ttl6, err6 := f.family(ctx, name, dns.TypeAAAA)
+	switch found := append(v4, v6...); {
+	case lost(err4) && lost(err6):
+		return nil, 0, fmt.Errorf("%s: %w", name, errors.Join(err4, err6))
+	case len(found) > 0:
+		return found, min(ttl4, ttl6), nil
+	}
+	if hosts, err := f.opt.Hosts(ctx, name); err == nil && len(hosts) > 0 {
+		return hosts, f.cfg.Interval, nil
+	}
+	return nil, 0, fmt.Errorf("%s: %w", name, errors.Join(err4, err6))
+}
+
+// family asks for the addresses of one kind.
+func (f *Finder) family(ctx context.Context, name string, kind uint16) ([]netip.Addr, time.Duration, error) {
+	records, err := f.opt.Lookup(ctx, name, kind)
+	if lost(err) {
+		return slices.Clone(f.said[kind]), backend.MinSourceInterval, err
+	}
+	ttl := f.cfg.Interval
+	var found []netip.Addr
+	for _, r := range records {
 		var ip net.IP
 		switch r := r.(type) {
 		case *dns.A:
@@ -57,15 +76,13 @@ func (f *Finder) resolve(ctx context.Context, name string) (found []netip.Addr, 
 			ttl = min(ttl, seconds(r.Header().Ttl))
 		}
 	}
-	if len(found) > 0 {
-		// One family may be unanswered while the other is not: half of a pool
-		// would look like a change.
-		return found, ttl, firstReal(err4, err6)
-	}
-	if hosts, err := f.opt.Hosts(ctx, name); err == nil && len(hosts) > 0 {
-		return hosts, f.cfg.Interval, nil
-	}
-	return nil, 0, fmt.Errorf("%s: %w", name, errors.Join(err4, err6))
+	f.said[kind] = slices.Clone(found)
+	return found, ttl, err
+}
+
+// lost tells whether an error is more than an answer without records.
+func lost(err error) bool {
+	return err != nil && !errors.Is(err, errNoRecords) && !errors.Is(err, errNoName)
 }
 
 // Hosts answers what addresses a name has, by whatever else than DNS a system
@@ -78,16 +95,6 @@ func systemHosts(ctx context.Context, name string) ([]netip.Addr, error) {
 		found[i] = found[i].Unmap().WithZone("")
 	}
 	return found, err
-}
-
-// firstReal is the first error that is more than an answer without records.
-func firstReal(errs ...error) error {
-	for _, err := range errs {
-		if err != nil && !errors.Is(err, errNoRecords) && !errors.Is(err, errNoName) {
-			return err
-		}
-	}
-	return nil
 }
 
 // services are the backends that SRV records name: those of the lowest

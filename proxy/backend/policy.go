@@ -72,7 +72,7 @@ type Placement struct {
 
 // SetPolicy changes how the pool chooses, while streams run, whatever its rules
 // say; the empty name takes that back. A share of the streams, 0 to 1, can be
-// given to a second policy.
+// given to a second policy; where none is named, the rules' keeps its share.
 func (p *Pool) SetPolicy(name string, share float64, second string) error {
 	known := func(n string) bool { return n == "" || slices.Contains(Policies(), n) }
 	switch {

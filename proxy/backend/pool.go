@@ -71,7 +71,10 @@ type set struct {
 func (p *Pool) adopt(list []*Backend, rules Rules) {
 	s := &set{rules: rules, list: list, placement: rules.Placement, weight: 1}
 	if p.chosen != nil {
-		s.placement.Policy, s.placement.Second, s.placement.Share = p.chosen.Policy, p.chosen.Second, p.chosen.Share
+		s.placement.Policy = p.chosen.Policy
+		if p.chosen.Second != "" {
+			s.placement.Second, s.placement.Share = p.chosen.Second, p.chosen.Share
+		}
 	}
 	s.placement.Policy = cmp.Or(s.placement.Policy, rules.Placement.Policy, StepTime)
 	s.knee = float64(cmp.Or(rules.Placement.Knee, usualKnee))

@@ -106,6 +106,10 @@ func (c *Cell) joins(engine int) bool {
 	return false
 }
 
+// leastWindow is how long is measured from the first fault on, in seconds, however
+// short the faults are.
+const leastWindow = 60
+
 // window is when the requests come that are measured.
 func (c *Cell) window(jobs []Job) (from, to float64) {
 	if len(c.Faults) == 0 {
@@ -113,7 +117,7 @@ func (c *Cell) window(jobs []Job) (from, to float64) {
 	}
 	from, to = math.Inf(1), 0
 	for _, f := range c.Faults {
-		from, to = min(from, f.From), max(to, f.To)
+		from, to = min(from, f.From), max(to, f.To, f.From+leastWindow)
 	}
 	return from, to
 }
