@@ -107,7 +107,7 @@ func TestOracleKnows(t *testing.T) {
 	c.Rule.Policy = Oracle
 	c.Load.Rho = 0.7
 	for kind, most := range map[Kind]float64{Dead: 0, Frozen: 0, Gray: 0.001} {
-		c.Faults = []Fault{{Kind: kind, Engine: 2, From: 60, To: 90}}
+		c.Faults = []Fault{{Kind: kind, Engine: 2, From: 60, To: 60 + leastWindow}}
 		if f := Run(c); f.Attempts[2] > most || f.Failed > 0 || f.Rejected > 0 {
 			t.Errorf("kind %d: %.4f of the requests went to it, %.4f failed", kind, f.Attempts[2], f.Failed)
 		}

@@ -80,7 +80,7 @@ func peers(s *stage) (table, error) {
 
 func ages(s *stage) (table, error) {
 	var rules []named
-	for _, d := range []int{2, 3, 4, 8, 64} {
+	for _, d := range []int{2, 3, 4, 8} {
 		rules = append(rules, named{fmt.Sprintf("draws %d", d), sim.Rule{Policy: backend.StepTime, Draws: d, Caps: sim.ByEngine}})
 	}
 	rules = append(rules, named{"draws auto", sim.Rule{Policy: backend.StepTime, Caps: sim.ByEngine}})

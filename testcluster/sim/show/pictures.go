@@ -28,6 +28,7 @@ type picture struct {
 	lines             []line
 	logX, logY        bool
 	dots              bool // the points are marked: there are few
+	right             bool // the legend stands there: the curves come down from the left
 }
 
 // pictures draws what a table tells badly.
@@ -87,7 +88,7 @@ func (s *stage) bySize(rules []named) picture {
 
 // tail shows how many requests are slower than so much.
 func (s *stage) tail(rules []named) picture {
-	p := picture{file: "balance-tail.svg", title: "Share of requests that are slower, reference cell", x: "slowdown", y: "share of requests", logX: true, logY: true}
+	p := picture{file: "balance-tail.svg", title: "Share of requests that are slower, reference cell", x: "slowdown", y: "share of requests", logX: true, logY: true, right: true}
 	for _, r := range rules {
 		c := told(sim.Reference(), r.rule, sim.ByEngine)
 		c.Load.Requests = fewer
@@ -104,7 +105,7 @@ func (s *stage) tail(rules []named) picture {
 
 // gray shows how streams leave an engine that has become ten times slower.
 func (s *stage) gray(rules []named) picture {
-	p := picture{file: "balance-gray.svg", title: "An engine of 64, twice as fast as most, runs at a tenth of its speed from 0 s to 60 s", x: "seconds", y: "its share of the requests, %"}
+	p := picture{file: "balance-gray.svg", title: "An engine of 64, twice as fast as most, runs at a tenth of its speed from 0 s to 60 s", x: "seconds", y: "its share of the requests, %", right: true}
 	const step, before, after = 3.0, 30.0, 15.0
 	for _, r := range rules {
 		l := line{name: r.name}
@@ -136,7 +137,7 @@ func (p *picture) draw(dir string) error {
 	}
 	frame := plot.New()
 	frame.Title.Text, frame.X.Label.Text, frame.Y.Label.Text = p.title, p.x, p.y
-	frame.Legend.Top, frame.Legend.Left = true, true
+	frame.Legend.Top, frame.Legend.Left = true, !p.right
 	frame.Add(plotter.NewGrid())
 	if p.logX {
 		frame.X.Scale, frame.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
@@ -148,6 +149,9 @@ func (p *picture) draw(dir string) error {
 		if err := p.curve(frame, i, l); err != nil {
 			return fmt.Errorf("%s: %w", l.name, err)
 		}
+	}
+	if !p.right {
+		frame.Y.Max *= 3 // room for the legend, on a logarithmic axis
 	}
 	return frame.Save(18*vg.Centimeter, 12*vg.Centimeter, filepath.Join(dir, p.file))
 }
