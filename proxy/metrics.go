@@ -143,32 +143,43 @@ func (m *metrics) backend(pool, id string) *backendMetrics {
 	return b
 }
 
-// leavers are ids of backends that left their pool, whose series are to go too,
-// or a pool whose backends come and go would grow for ever.
+// seriesKept is how long the series of a backend that left stay: a scrape or two
+// should see what it did last.
+const seriesKept = 10 * time.Minute
+
+// leavers are the backends that left a pool, by id, with when. Their series are
+// to go too, or those of a pool whose backends come and go would grow for ever.
 type leavers struct {
-	mu  sync.Mutex
-	ids []string
+	mu   sync.Mutex
+	when map[string]time.Time
 }
 
-func (l *leavers) add(id string) {
+func (l *leavers) add(id string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ids = append(l.ids, id)
+	if l.when == nil {
+		l.when = map[string]time.Time{}
+	}
+	l.when[id] = now
 }
 
-// take empties the list.
-func (l *leavers) take() []string {
+// due takes those out who left long enough ago.
+func (l *leavers) due(now time.Time) (ids []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ids := l.ids
-	l.ids = nil
+	for id, when := range l.when {
+		if now.Sub(when) >= seriesKept {
+			ids = append(ids, id)
+			delete(l.when, id)
+		}
+	}
 	return ids
 }
 
-// forget takes away the series of backends that left a pool some time ago, but
-// for those whose id is there again.
-func (m *metrics) forget(p *pool) {
-	for _, id := range p.left.take() {
+// forget takes away the series of backends that left a pool long ago, but for
+// those whose id is there again.
+func (m *metrics) forget(p *pool, now time.Time) {
+	for _, id := range p.left.due(now) {
 		if slices.ContainsFunc(p.Backends(), func(b *backend.Backend) bool { return b.ID == id }) {
 			continue
 		}

@@ -47,7 +47,7 @@ func (s *Server) newPool(name string, cfg PoolConfig) (*pool, error) {
 		Drained: s.metrics.drained,
 		Left: func(b *backend.Backend) {
 			p.of(b).idle.Close()
-			p.left.add(b.ID)
+			p.left.add(b.ID, time.Now())
 		},
 	}, time.Now())
 	if err != nil {

@@ -268,7 +268,7 @@ func (s *Server) sweepLoop() {
 			s.dismiss()
 			for _, p := range s.pools {
 				p.sweep()
-				s.metrics.forget(p)
+				s.metrics.forget(p, time.Now())
 				s.giveUpDrains(p, time.Now())
 			}
 		}
