@@ -408,6 +408,11 @@ func busyGauges(t *testing.T, n *testcluster.Node) (busy string) {
 }
 
 func (c counts) compare(t *testing.T, after counts) {
+	// Goroutines that are free to serve the next connection are let go by halves,
+	// second by second.
+	for until := time.Now().Add(patience); after.goroutines > c.goroutines && time.Now().Before(until); after.goroutines = runtime.NumGoroutine() {
+		<-time.After(50 * time.Millisecond)
+	}
 	if after.goroutines > c.goroutines {
 		buf := make([]byte, 1<<20)
 		t.Errorf("%d goroutines more:\n%s", after.goroutines-c.goroutines, buf[:runtime.Stack(buf, true)])
