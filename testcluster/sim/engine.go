@@ -58,8 +58,6 @@ func (s *server) workAt(now float64) float64 {
 
 func (s *server) advance(now float64) { s.work, s.now = s.workAt(now), now }
 
-func (s *server) setFactor(f float64) { s.factor = f; s.share() }
-
 func (s *server) share() { s.each = s.factor * s.rate(len(s.marks)) }
 
 // due is when the first stream reaches its mark if nothing changes until then.
