@@ -48,7 +48,7 @@ for n in $all; do
 	mkdir "$dir/n$n"
 	cat >"$dir/n$n.yaml" <<END
 node: {name: n$n, data_dir: $dir/n$n/data, drain_timeout: 1s}
-cluster: {bind: "10.77.0.$n:7946", seeds: ["10.77.0.1:7946", "10.77.0.2:7946", "typo.invalid:7946"], gossip_keys: ["$key"]}
+cluster: {bind: "10.77.0.$n:7946", rpc: "10.77.0.$n:7947", insecure: true, seeds: ["10.77.0.1:7946", "10.77.0.2:7946", "typo.invalid:7946"], gossip_keys: ["$key"]}
 admin: {address: "127.0.0.1:9901"}
 listeners: [{address: "127.0.0.1:8080"}]
 pools: {llm: {backends: ["http://127.0.0.1:9001"], health: {enabled: false}}}

@@ -15,6 +15,8 @@ const (
 	maxQueued   = 8192    // commands that wait, per group
 	maxWaiting  = 8 << 20 // bytes of them
 	enqueueTime = 5 * time.Second
+	manyBack    = 4                      // commands of an entry: so many callers may well come back together
+	linger      = 250 * time.Microsecond // and are waited for so long
 	jamRest     = 100 * time.Millisecond // between two tries to open a term during a transfer
 )
 
@@ -31,6 +33,8 @@ type batcher struct {
 	flying  bool
 	closed  error
 	idle    chan struct{} // closed when nothing flies any more; made by stop
+	full    chan struct{} // closed when enough commands are queued; nil: nobody gathers
+	enough  int
 	jammed  time.Duration // since when Raft says that a transfer is in progress; 0: it does not
 }
 
@@ -84,6 +88,10 @@ func (b *batcher) enqueue(p *proposal) error {
 	}
 	b.queue = append(b.queue, p)
 	b.bytes += len(p.command)
+	if b.full != nil && len(b.queue) >= b.enough {
+		close(b.full)
+		b.full = nil
+	}
 	b.launch()
 	return nil
 }
@@ -144,7 +152,34 @@ func (b *batcher) fly() {
 				p.done <- outcome{result: r.each[i]}
 			}
 		}
+		b.gather(len(batch))
 	}
+}
+
+// gather waits a moment for callers that just got their answer to come with their
+// next command. Without it two crowds form that take turns, each waiting for the
+// other's entry, and an entry holds half of what it could.
+func (b *batcher) gather(answered int) {
+	if answered < manyBack {
+		return
+	}
+	b.mu.Lock()
+	full := make(chan struct{})
+	if len(b.queue) < answered && b.closed == nil {
+		b.full, b.enough = full, answered
+	} else {
+		close(full)
+	}
+	b.mu.Unlock()
+	late := time.NewTimer(linger)
+	defer late.Stop()
+	select {
+	case <-full:
+	case <-late.C:
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.full = nil
 }
 
 // take returns the next entry's commands; none is an opening. It ends the flight

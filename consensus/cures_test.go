@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/starling-lb/starling/consensus/store"
 )
 
 // The tests of this file are about what Raft does not get out of by itself. Each
@@ -251,6 +253,30 @@ func TestVoteNotSaved(t *testing.T) {
 
 func TestVoteNotSavedWithoutGuard(t *testing.T) {
 	dies(t, "TestVoteNotSaved", "guard", "failed to save current term")
+}
+
+// TestBirthOnAStalledDisk: a disk that does not answer holds neither who opens a
+// replica nor who stops it; and a founding that stops half way is finished.
+func TestBirthOnAStalledDisk(t *testing.T) {
+	w := newTown(t, 1, withTune(func(g *Group) { g.birth = 50 * time.Millisecond }))
+	n := w.nodes["a"]
+	if _, err := n.store.Open(store.Key{Shard: 1, Incarnation: 1}); err != nil {
+		t.Fatal(err)
+	}
+	release := n.logs(1).stall()
+	t.Cleanup(release)
+	spec := Spec{ID: groupID(1), Founders: []string{"a"}, Machine: func() StateMachine { return &diary{} }}
+	if _, err := n.groups.Open(spec); err == nil || !strings.Contains(err.Error(), "has not answered") {
+		t.Fatalf("open on a disk that hangs: %v", err)
+	}
+	release()
+	w.eventually(func() string {
+		if _, err := n.groups.Open(spec); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	w.leader(1)
 }
 
 // TestHole: a replica with an entry missing does not start, and comes when it is

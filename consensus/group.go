@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,6 +61,7 @@ type Group struct {
 	rpc      time.Duration // for one RPC; a snapshot gets as much per 256 KiB
 	rest     time.Duration // before a replica whose disk failed is tried again; doubles
 	grace    time.Duration // what is in flight may take when a life ends
+	birth    time.Duration // the reading of the log may take when one begins
 	noCures  cures
 
 	ctx      context.Context
@@ -87,7 +87,10 @@ type report struct {
 	cause
 }
 
-const graceTime = 500 * time.Millisecond
+const (
+	graceTime = 500 * time.Millisecond
+	birthTime = 30 * time.Second
+)
 
 func newGroup(o *Options, s Spec, log hclog.Logger) (*Group, error) {
 	if s.Machine == nil {
@@ -95,10 +98,10 @@ func newGroup(o *Options, s Spec, log hclog.Logger) (*Group, error) {
 	}
 	g := &Group{
 		ID: s.ID, o: o, founders: s.Founders, newMachine: s.Machine, changed: s.Changed,
-		key:      store.Key{Shard: uint64(s.ID.Shard), Incarnation: uint64(s.ID.Incarnation), Life: s.Life},
+		key:      keyOf(s.ID, s.Life),
 		log:      o.Log.With("shard", s.ID.Shard),
 		hlog:     log.With("shard", s.ID.Shard),
-		inFlight: 1, rpc: rpcTime, rest: parkedRest, grace: graceTime,
+		inFlight: 1, rpc: rpcTime, rest: parkedRest, grace: graceTime, birth: birthTime,
 		observed: make(chan raft.Observation, 1),
 		causes:   make(chan report, 4),
 		hints:    make(chan string, 1),
@@ -112,16 +115,21 @@ func newGroup(o *Options, s Spec, log hclog.Logger) (*Group, error) {
 		return g, nil
 	}
 	var err error
-	g.snaps, err = raft.NewFileSnapshotStoreWithLogger(g.dir(), 2, g.hlog.Named("snapshots"))
+	g.snaps, err = raft.NewFileSnapshotStoreWithLogger(snapshotsOf(o.Dir, g.key), 2, g.hlog.Named("snapshots"))
 	if err != nil {
 		return nil, fmt.Errorf("snapshots of %v: %w", s.ID, err)
 	}
 	return g, nil
 }
 
-// dir is where the replica's snapshots are.
-func (g *Group) dir() string {
-	return filepath.Join(g.o.Dir, strconv.FormatUint(g.key.Shard, 10)+"-"+strconv.FormatUint(g.key.Incarnation, 10)+"-"+strconv.FormatUint(g.key.Life, 10))
+// keyOf names what a replica keeps.
+func keyOf(id transport.GroupID, life uint64) store.Key {
+	return store.Key{Shard: uint64(id.Shard), Incarnation: uint64(id.Incarnation), Life: life}
+}
+
+// snapshotsOf is where a replica's snapshots are.
+func snapshotsOf(dir string, k store.Key) string {
+	return filepath.Join(dir, fmt.Sprintf("%d-%d-%d", k.Shard, k.Incarnation, k.Life))
 }
 
 func (g *Group) stall() time.Duration {

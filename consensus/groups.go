@@ -90,14 +90,20 @@ func (gs *Groups) Close(ctx context.Context, g *Group) {
 // Delete stops a replica and deletes all its data here, for good.
 func (gs *Groups) Delete(ctx context.Context, g *Group) error {
 	gs.Close(ctx, g)
-	if err := gs.o.Store.Drop(g.key); err != nil {
-		return fmt.Errorf("delete the log of %v: %w", g.ID, err)
+	return gs.Drop(g.ID, g.key.Life)
+}
+
+// Drop deletes all that a replica has kept here, for good. It does not run.
+func (gs *Groups) Drop(id transport.GroupID, life uint64) error {
+	key := keyOf(id, life)
+	if err := gs.o.Store.Drop(key); err != nil {
+		return fmt.Errorf("delete the log of %v: %w", id, err)
 	}
 	if gs.o.Dir == "" {
 		return nil
 	}
-	if err := os.RemoveAll(g.dir()); err != nil {
-		return fmt.Errorf("delete the snapshots of %v: %w", g.ID, err)
+	if err := os.RemoveAll(snapshotsOf(gs.o.Dir, key)); err != nil {
+		return fmt.Errorf("delete the snapshots of %v: %w", id, err)
 	}
 	return nil
 }

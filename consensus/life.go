@@ -85,20 +85,32 @@ func (g *Group) begin() (l *life, err error) {
 	return l, nil
 }
 
-// run makes the raft.Raft in a goroutine of its own: an unreadable log ends it.
+// run makes the raft.Raft in a goroutine of its own: an unreadable log ends it,
+// and a disk that does not come back holds it and nobody else.
 func (l *life) run() error {
-	var made *raft.Raft
-	err := errors.New("the log cannot be read")
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		made, err = l.make()
-	}()
-	<-done
-	if err != nil {
-		return err
+	type result struct {
+		raft *raft.Raft
+		err  error
 	}
-	l.raft = made
+	done := make(chan result, 1)
+	l.g.tasks.Go(func() {
+		r := result{err: errors.New("the log cannot be read")}
+		defer func() { done <- r }()
+		r.raft, r.err = l.make()
+	})
+	over := time.NewTimer(l.g.birth)
+	defer over.Stop()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return r.err
+		}
+		l.raft = r.raft
+	case <-over.C:
+		return l.abandon(func() *raft.Raft { return (<-done).raft }, fmt.Errorf("the disk has not answered for %v", l.g.birth))
+	case <-l.g.ctx.Done():
+		return l.abandon(func() *raft.Raft { return (<-done).raft }, ErrStopped)
+	}
 	l.seen = raft.NewObserver(l.g.observed, false, func(o *raft.Observation) bool {
 		switch o.Data.(type) {
 		case raft.RaftState, raft.LeaderObservation:
@@ -108,6 +120,18 @@ func (l *life) run() error {
 	})
 	l.raft.RegisterObserver(l.seen)
 	return nil
+}
+
+// abandon lets go of a raft.Raft in the making; what comes of it all the same is
+// ended at once.
+func (l *life) abandon(born func() *raft.Raft, why error) error {
+	l.logs.Close() // ends a call that is parked
+	l.g.tasks.Go(func() {
+		if r := born(); r != nil {
+			_ = r.Shutdown().Error() // always nil
+		}
+	})
+	return why
 }
 
 func (l *life) make() (*raft.Raft, error) {
@@ -138,15 +162,31 @@ func (l *life) bootstrap() error {
 	if len(l.g.founders) == 0 {
 		return nil
 	}
-	used, err := raft.HasExistingState(l.logs, l.logs, l.g.snaps)
-	if err != nil || used {
-		return err
-	}
 	var c raft.Configuration
 	for _, node := range l.g.founders {
 		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(node), Address: raft.ServerAddress(node)})
 	}
-	return raft.BootstrapCluster(l.g.raftConfig(), l.logs, l.logs, l.g.snaps, l.wire, c)
+	used, err := raft.HasExistingState(l.logs, l.logs, l.g.snaps)
+	switch {
+	case err != nil:
+		return err
+	case !used:
+		return raft.BootstrapCluster(l.g.raftConfig(), l.logs, l.logs, l.g.snaps, l.wire, c)
+	case l.halfMade():
+		return l.logs.StoreLog(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(c)})
+	}
+	return nil
+}
+
+// halfMade tells whether a first configuration was begun, which Raft does by its
+// term, and not written, since the process ended just then. Raft would take that
+// for a replica that is in use, and wait for others for ever. No other way leads
+// to term 1 with an empty log: the first leader has term 2.
+func (l *life) halfMade() bool {
+	term, err := l.logs.GetUint64([]byte("CurrentTerm"))
+	last, err2 := l.logs.LastIndex()
+	snaps, err3 := l.g.snaps.List()
+	return errors.Join(err, err2, err3) == nil && term == 1 && last == 0 && len(snaps) == 0
 }
 
 func (g *Group) raftConfig() *raft.Config {

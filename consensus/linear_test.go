@@ -88,7 +88,7 @@ func (n *node) table(shard uint32, founders []string) {
 		n.town.t.Error(err)
 		return
 	}
-	n.router.Own(shard, shards.NewOwner(g, m))
+	n.router.Own(shard, shards.NewOwner(g, m, g.ID.Incarnation))
 }
 
 // history is what clients saw.

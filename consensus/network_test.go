@@ -44,6 +44,13 @@ func (n *network) set(node, address string) {
 	n.at[node] = address
 }
 
+// where is a node's address; the node is there.
+func (n *network) where(node string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.at[node]
+}
+
 func (n *network) who(address string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

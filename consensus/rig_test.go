@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,13 @@ func quick() Timing {
 }
 
 func TestMain(m *testing.M) {
+	if peers := os.Getenv("CONSENSUS_TEST_PEERS"); peers != "" {
+		if err := runChild(peers); err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	goleak.VerifyTestMain(m,
 		// A jammed transfer leaves two of Raft's goroutines for ever, whatever one does.
 		goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*Raft).leadershipTransfer"),
@@ -239,7 +247,7 @@ func (n *node) up() {
 		n.port.Serve(shards.AskService, transport.Service{MaxQuestion: 1024, Concurrent: 256, Answer: func(ctx context.Context, from string, q []byte) ([]byte, error) {
 			return n.router.Answer(ctx, from, q)
 		}})
-		n.router = shards.NewRouter(n.name, w.hash, n.port, w)
+		n.router = shards.NewRouter(shards.Options{Node: n.name, Hash: w.hash, Peers: n.port, Place: w})
 		err = n.port.Start(context.Background())
 	}
 	if err != nil {

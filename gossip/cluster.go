@@ -52,15 +52,15 @@ type Cluster struct {
 	net     *transport
 	list    *memberlist.Memberlist
 	started chan struct{} // closed once list is there
-	steady  steadiness
+	steady  *steadiness
 	joining joining
 	orders  orders
-	reports reports
+	reports *reports
 	speaker speaker
+	asked   asked
 	sums    atomic.Pointer[sums]
 	heard   chan struct{} // holds one when a report brought news
 	nudged  chan struct{} // holds one when something should be told soon
-	heardOf *peers        // who was there when sums were made last; only hearLoop uses it
 	records records
 	learned chan struct{} // holds one when a record came from another node
 
@@ -100,8 +100,8 @@ func New(cfg Config, opt Options) (*Cluster, error) {
 	cfg.Validate(func(key, format string, args ...any) {
 		faults = append(faults, fmt.Errorf("cluster.%s: %s", key, fmt.Sprintf(format, args...)))
 	})
-	if opt.ID == "" || len(opt.ID) > maxName {
-		faults = append(faults, fmt.Errorf("node id %q: want 1 to %d bytes", opt.ID, maxName))
+	if opt.ID == "" || !isID([]byte(opt.ID)) {
+		faults = append(faults, fmt.Errorf("node id %q: want 1 to %d printable ASCII characters", opt.ID, maxName))
 	}
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
@@ -110,14 +110,15 @@ func New(cfg Config, opt Options) (*Cluster, error) {
 	c := &Cluster{cfg: cfg, opt: opt, pace: lanPace(), log: opt.Logger, self: opt.Self, renewed: make(chan struct{}, 1), arrived: make(chan struct{}, 1)}
 	c.started, c.nudged = make(chan struct{}), make(chan struct{}, 1)
 	c.heard, c.learned = make(chan struct{}, 1), make(chan struct{}, 1)
-	c.records.known = map[recordName]Record{}
+	c.records.known = map[recordName]marked{}
 	c.records.queue = memberlist.TransmitLimitedQueue{RetransmitMult: 4, NumNodes: func() int { return 1 + len(c.members.peers.Load().list) }}
 	c.sums.Store(&sums{})
+	c.reports = newReports()
 	c.speaker.interval.Store(int64(speakEvery))
 	c.speaker.ids.Store(&map[uint64]string{})
-	c.speaker.doubts.Store(&map[uint64]bool{})
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.journal = journal{log: c.log, count: &c.count}
+	c.steady = newSteadiness(time.Now())
 	c.members = newMembers(opt.ID, time.Now, c.journal.refused)
 	c.members.cluster = opt.Self.Cluster
 	if opt.Metrics != nil {
@@ -203,7 +204,7 @@ func (c *Cluster) open() error {
 	if c.keys, err = newKeyring(keys, save); err != nil {
 		return err
 	}
-	if c.boot, err = nextBoot(c.opt.Dir); err != nil {
+	if c.boot, err = nextBoot(c.opt.Dir, time.Now()); err != nil {
 		return err
 	}
 	c.self.Boot = c.boot
@@ -224,6 +225,7 @@ func (c *Cluster) transport() *transport {
 		count:     &c.count,
 		advertise: c.advertise,
 		onReport:  c.onReport,
+		onAsk:     c.onAsk,
 		onKeys:    c.onKeys,
 		onPing: func(address, _ string) {
 			if id := c.members.answeredTCP(address); id != "" {
@@ -249,7 +251,7 @@ func (c *Cluster) listConfig() *memberlist.Config {
 	m.SuspicionMaxTimeoutMult = 2          // a suspicion that nobody confirms, as in small clusters, is not held six times as long
 	m.TCPTimeout = 5 * time.Second
 	m.DeadNodeReclaimTime = 10 * time.Second // a node that comes back elsewhere keeps its id
-	m.UDPBufferSize = maxPacket - c.net.codec.overhead()
+	m.UDPBufferSize = maxPacket - c.net.codec.overhead() - checksumSize
 	m.EnableCompression = false
 	m.Delegate, m.Events, m.Alive, m.Merge, m.Conflict, m.Ping = c, c.members, c.members, c.members, c.members, c.members
 	m.Logger = newBridge(c.log)
@@ -302,6 +304,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	var err error
 	c.stop.Do(func() {
 		c.cancel()
+		c.net.hangUp() // whoever asks a silent seed would wait for seconds
 		c.tasks.Wait()
 		if wait := leaveFor(ctx); wait > 0 {
 			if e := c.list.Leave(wait); e != nil && len(c.members.peers.Load().list) > 0 {
@@ -329,7 +332,7 @@ func leaveFor(ctx context.Context) time.Duration {
 // Addr is where others reach this node's gossip, its port resolved.
 func (c *Cluster) Addr() netip.AddrPort { return c.net.self }
 
-// Boot counts this node's starts.
+// Boot numbers this node's starts: a later one has a higher number.
 func (c *Cluster) Boot() uint64 { return c.boot }
 
 // Members is everyone that is known, the dead and this node among them.
@@ -343,6 +346,7 @@ func (c *Cluster) Update(change func(*Meta)) {
 	c.self.Boot = c.boot
 	c.parted = append(c.parted, c.members.adopt(c.self.Cluster)...)
 	c.mu.Unlock()
+	c.records.adopt(c.members.clusterID())
 	wake(c.renewed)
 }
 

@@ -59,7 +59,7 @@ func (c *Cluster) LocalState(bool) []byte {
 			add(partChunk, ch.encode())
 		}
 	}
-	for _, r := range c.records.all(c.members.clusterID()) {
+	for _, r := range c.records.all() {
 		add(partRecord, r)
 	}
 	return b

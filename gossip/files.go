@@ -46,11 +46,17 @@ type keysForm struct {
 	Keys       [][]byte `json:"keys"`
 }
 
-// nextBoot counts a start. What cannot be read is an error: a counter that
-// begins anew would make the others take us for our own past.
-func nextBoot(dir string) (uint64, error) {
+// firstYear begins the seconds that a start's number is at least: in 2026 they
+// are as short on the wire as can be.
+const firstYear = 1767225600 // of 1970's seconds
+
+// nextBoot numbers a start: higher than the last one, and no lower than the
+// clock, so that also where the file was lost, or is that of an old backup, what
+// was recorded of an earlier start is not taken for this one's. What cannot be
+// read is an error.
+func nextBoot(dir string, now time.Time) (uint64, error) {
 	if dir == "" {
-		return uint64(time.Now().UnixMilli()), nil // grows from start to start, unless the clock is set back
+		return uint64(now.UnixMilli()), nil // grows from start to start, unless the clock is set back
 	}
 	var f bootForm
 	path := filepath.Join(dir, bootFile)
@@ -60,7 +66,7 @@ func nextBoot(dir string) (uint64, error) {
 	if f.Format > filesFormat {
 		return 0, fmt.Errorf("%s has format %d, this starling knows up to %d; run the starling that wrote it, or a newer one", path, f.Format, filesFormat)
 	}
-	f.Format, f.Boot = filesFormat, f.Boot+1
+	f.Format, f.Boot = filesFormat, max(f.Boot+1, uint64(max(0, now.Unix()-firstYear)))
 	return f.Boot, writeForm(path, f)
 }
 

@@ -11,10 +11,11 @@ import (
 // Everything that starling sends on its gossip port is a frame: one byte of
 // version and kind, one of the label's length, the label, and the body, sealed
 // where there are keys. A frame of a stream has the body's length before it.
-// What stands before the body is authenticated with it.
+// What stands before the body is authenticated with it. A stream's body is
+// sealed in parts, so that who has no key costs no more than one.
 //
 //	packet  VK LL label nonce(12) body tag(16)
-//	stream  VK LL label length(4) nonce(12) body tag(16)
+//	stream  VK LL label length(4) [nonce(12) part tag(16)]...
 
 // kind is what a frame carries.
 type kind byte
@@ -24,6 +25,7 @@ const (
 	kindReport  kind = 2 // packets only
 	kindKeys    kind = 3 // streams only: an order about keys, and its answer
 	kindRefusal kind = 4 // streams only: one byte of cause, never sealed, so a hint at best
+	kindAsk     kind = 5 // packets only: a question for all of a report
 )
 
 const (
@@ -31,6 +33,8 @@ const (
 	sealedBit    = 1 << 3 // of the low half
 	maxPacket    = 1400   // bytes of a datagram's payload: fits common networks' 1500 with room for a tunnel
 	maxFrame     = 1 << 20
+	partSize     = 64 << 10 // bytes of a stream's body that are sealed together
+	maxBody      = maxFrame - maxFrame/partSize*sealSize
 	nonceSize    = 12
 	sealSize     = nonceSize + 16
 )
@@ -51,6 +55,7 @@ const (
 	causeStranger
 	causeOld
 	causeBusy
+	causeFull
 )
 
 // refusal is a cause with what goes with it.
@@ -81,11 +86,11 @@ func causeOf(err error) cause {
 
 // name is the cause in metrics.
 func (c cause) name() string {
-	return [...]string{"unknown", "version", "label", "key", "plain", "sealed", "broken", "size", "compressed", "cluster", "stranger", "old", "busy"}[c.index()]
+	return [...]string{"unknown", "version", "label", "key", "plain", "sealed", "broken", "size", "compressed", "cluster", "stranger", "old", "busy", "full"}[c.index()]
 }
 
 func (c cause) index() int {
-	if c > causeBusy {
+	if c > causeFull {
 		return 0
 	}
 	return int(c)
@@ -97,6 +102,7 @@ func (c cause) text() string {
 		"no common key (cluster.gossip_keys)", "plain text, and this cluster has keys (cluster.gossip_keys)",
 		"encrypted, and this node has no key (cluster.gossip_keys)", "broken message", "message too large", "compressed message",
 		"another cluster id", "no member", "older than what is known", "too many connections at once",
+		"too many members",
 	}[c.index()]
 }
 
@@ -125,7 +131,8 @@ func (c codec) head(k kind, sealed bool) []byte {
 
 // packet makes a frame of one datagram.
 func (c codec) packet(k kind, body []byte) []byte {
-	return c.seal(c.head(k, c.keys.enabled()), nil, body)
+	head := c.head(k, c.keys.enabled())
+	return c.seal(append(make([]byte, 0, len(head)+sealSize+len(body)), head...), head, body)
 }
 
 // stream makes a frame of a stream.
@@ -134,28 +141,45 @@ func (c codec) stream(k kind, body []byte) []byte {
 	head := c.head(k, sealed)
 	size := len(body)
 	if sealed {
-		size += sealSize
+		size += sealSize * parts(size)
 	}
 	head = binary.BigEndian.AppendUint32(head, uint32(size))
 	if !sealed {
 		return append(head, body...)
 	}
-	return c.seal(head, []byte("stream"), body)
+	out := append(make([]byte, 0, len(head)+size), head...)
+	extra := streamExtra(head)
+	for i := range parts(len(body)) {
+		part := body[i*partSize : min(len(body), (i+1)*partSize)]
+		out = c.seal(out, extra, part)
+		if i == 0 {
+			extra = append(extra, out[len(head):len(head)+nonceSize]...)
+		}
+		extra[0]++
+	}
+	return out
 }
 
-// seal appends the body to its head. The use keeps a packet from passing for a
-// part of a stream.
-func (c codec) seal(head, use, body []byte) []byte {
+// parts is in how many a stream's body is sealed: in one, if it is empty.
+func parts(size int) int { return max(1, (size+partSize-1)/partSize) }
+
+// streamExtra begins what is authenticated with each part of a stream: its
+// number, which keeps their order, and the head, which tells where they end. From
+// the second on the first one's nonce goes with it, so that no two streams' parts
+// can be mixed. No packet's head begins with a number below frameVersion.
+func streamExtra(head []byte) []byte {
+	return append(append(make([]byte, 0, 1+len(head)+nonceSize), 0), head...)
+}
+
+// seal appends the sealed body to b; extra is authenticated with it.
+func (c codec) seal(b, extra, body []byte) []byte {
 	r := c.keys.now.Load()
-	if head[0]&sealedBit == 0 || len(r.keys) == 0 {
-		return append(head, body...)
+	if !c.keys.enabled() {
+		return append(b, body...)
 	}
-	extra := append(head[:len(head):len(head)], use...)
 	var nonce [nonceSize]byte
 	_, _ = rand.Read(nonce[:]) // never fails
-	out := make([]byte, 0, len(head)+sealSize+len(body))
-	out = append(append(out, head...), nonce[:]...)
-	return r.keys[0].aead.Seal(out, nonce[:], body, extra)
+	return r.keys[0].aead.Seal(append(b, nonce[:]...), nonce[:], body, extra)
 }
 
 // openPacket gives the body of a datagram, in memory of its own.
@@ -164,7 +188,7 @@ func (c codec) openPacket(b []byte) (kind, []byte, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	body, err := c.open(b[:n], nil, b[n:])
+	body, err := c.open(b[0], b[:n], b[n:])
 	return kind(b[0] & 7), body, err
 }
 
@@ -183,8 +207,9 @@ func (c codec) checkHead(b []byte) (int, error) {
 	return n, nil
 }
 
-func (c codec) open(head, use, rest []byte) ([]byte, error) {
-	r, sealed := c.keys.now.Load(), head[0]&sealedBit != 0
+// open gives what was sealed, if it was and had to be.
+func (c codec) open(first byte, extra, rest []byte) ([]byte, error) {
+	r, sealed := c.keys.now.Load(), first&sealedBit != 0
 	switch {
 	case sealed && len(r.keys) == 0:
 		return nil, refuse(causeSealed, "")
@@ -195,7 +220,6 @@ func (c codec) open(head, use, rest []byte) ([]byte, error) {
 	case len(rest) < sealSize:
 		return nil, refuse(causeBroken, "it is too short for a sealed one")
 	}
-	extra := append(head[:len(head):len(head)], use...)
 	for _, s := range r.keys {
 		body, err := s.aead.Open(nil, rest[:nonceSize], rest[nonceSize:], extra)
 		if err == nil {
@@ -230,21 +254,43 @@ func (c codec) readStream(r io.Reader) (kind, []byte, error) {
 	if size > maxFrame {
 		return 0, nil, refuse(causeSize, "%d bytes, allowed are %d", size, maxFrame)
 	}
-	rest, err := readSome(r, int(size))
-	if err != nil {
-		return 0, nil, err
-	}
-	body, err := c.open(head, []byte("stream"), rest)
+	body, err := c.readParts(r, head, int(size))
 	return k, body, err
 }
 
-// readSome grows with what comes, so that a mere claim costs nothing.
-func readSome(r io.Reader, size int) ([]byte, error) {
-	rest, err := io.ReadAll(io.LimitReader(r, int64(size)))
-	if err == nil && len(rest) < size {
-		err = io.ErrUnexpectedEOF
+// readParts opens part by part: what comes after one that cannot be opened is
+// not read, and what was only claimed costs nothing.
+func (c codec) readParts(r io.Reader, head []byte, size int) (body []byte, err error) {
+	most, extra := partSize, streamExtra(head)
+	if head[0]&sealedBit != 0 {
+		most += sealSize
 	}
-	return rest, err
+	buf := make([]byte, min(size, most))
+	for i := 0; i == 0 || size > 0; i++ {
+		part := buf[:min(size, most)]
+		if _, err := io.ReadFull(r, part); err != nil {
+			return nil, cutShort(err)
+		}
+		plain, err := c.open(head[0], extra, part)
+		if err != nil {
+			return nil, err
+		}
+		body, size = append(body, plain...), size-len(part)
+		if i == 0 && len(part) >= nonceSize {
+			extra = append(extra, part[:nonceSize]...)
+		}
+		extra[0]++
+	}
+	return body, nil
+}
+
+// cutShort is the error of a frame that ended within itself, never just the end
+// of a stream.
+func cutShort(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 // readRefusal turns the other side's refusal into an error.

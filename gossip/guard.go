@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"bytes"
 	"encoding/binary"
 	"hash/crc32"
 )
@@ -31,10 +32,16 @@ const (
 )
 
 const (
-	maxName     = 64   // bytes of a node's id
-	maxMeta     = 512  // memberlist's own limit
-	maxNodes    = 4096 // in one exchange of states
-	versionSize = 6    // of a version vector: three of the protocol, three of the delegate
+	maxName  = 64   // bytes of a node's id
+	maxMeta  = 512  // memberlist's own limit
+	maxNodes = 4096 // in one exchange of states
+
+	checksumSize = 5 // that memberlist adds to packets beyond the size that it is told
+
+	// versions is the only vector that a memberlist of ours writes: what it can
+	// speak and speaks, of its protocol, then of the delegate's. One node that
+	// claims to need more would have all others refuse every exchange.
+	versions = "\x01\x05\x02\x00\x00\x00"
 )
 
 // The states of a node as memberlist writes them.
@@ -50,12 +57,13 @@ type sighting struct {
 	node        string
 	incarnation uint64
 	state       int
+	meta        []byte // of a node that is alive
 }
 
-// guard checks messages; seen hears of states, in and out, pinged of the numbers
-// of pings.
+// guard checks messages; seen hears of states, in and out, and may refuse one,
+// pinged hears of the numbers of pings.
 type guard struct {
-	seen   func(sighting)
+	seen   func(sighting) error
 	pinged func(seq uint64)
 }
 
@@ -121,12 +129,12 @@ func (g guard) fields(typ byte, b []byte) error {
 // node checks the fields of one message, or of one node in an exchange.
 func (g guard) node(typ byte, fields []field) error {
 	s := sighting{state: wireAlive}
-	from, versions := "", 0
+	from, versioned := "", false
 	for _, f := range fields {
 		bad := false
 		switch f.name {
 		case "Node", "Name", "SourceNode", "From":
-			bad = f.isNum || len(f.bytes) > maxName
+			bad = f.isNum || !isID(f.bytes)
 			if f.name == "From" {
 				from = string(f.bytes)
 			} else if f.name != "SourceNode" {
@@ -134,10 +142,12 @@ func (g guard) node(typ byte, fields []field) error {
 			}
 		case "Addr", "Target", "SourceAddr":
 			bad = f.isNum || len(f.bytes) != 0 && len(f.bytes) != 4 && len(f.bytes) != 16
-		case "Meta", "Payload":
+		case "Meta":
+			s.meta, bad = f.bytes, f.isNum || len(f.bytes) > maxMeta
+		case "Payload":
 			bad = f.isNum || len(f.bytes) > maxMeta
 		case "Vsn":
-			versions, bad = len(f.bytes), f.isNum || len(f.bytes) != versionSize
+			versioned, bad = true, f.isNum || string(f.bytes) != versions
 		case "State":
 			s.state, bad = int(f.num&3), !f.isNum || f.num > wireLeft
 		case "Incarnation":
@@ -156,14 +166,19 @@ func (g guard) node(typ byte, fields []field) error {
 			return refuse(causeBroken, "its field %.32q is not what memberlist writes", f.name)
 		}
 	}
-	return g.note(typ, s, from, versions)
+	return g.note(typ, s, from, versioned)
+}
+
+// isID tells whether bytes may be a node's id, or none.
+func isID(b []byte) bool {
+	return len(b) <= maxName && !bytes.ContainsFunc(b, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 // note checks what a message of its type must hold, and passes on what it says.
-func (g guard) note(typ byte, s sighting, from string, versions int) error {
+func (g guard) note(typ byte, s sighting, from string, versioned bool) error {
 	switch typ {
 	case msgAlive, msgPushPull:
-		if versions != versionSize || s.node == "" {
+		if !versioned || s.node == "" {
 			return refuse(causeBroken, "it lacks a node's name or versions")
 		}
 	case msgSuspect:
@@ -177,7 +192,7 @@ func (g guard) note(typ byte, s sighting, from string, versions int) error {
 		return nil
 	}
 	if g.seen != nil {
-		g.seen(s)
+		return g.seen(s)
 	}
 	return nil
 }

@@ -268,11 +268,11 @@ func TestTooManyStreams(t *testing.T) {
 		}
 		return ""
 	})
-	if len(c.net.room) > maxStreams {
-		t.Errorf("%d streams have a place, allowed are %d", len(c.net.room), maxStreams)
+	if n := c.net.lobby.len(); n > maxPerHost {
+		t.Errorf("%d streams of one address have a place, allowed are %d", n, maxPerHost)
 	}
 	eventually(t, "silent ones are put out", func() string {
-		if n := len(c.net.room); n > 0 {
+		if n := c.net.lobby.len(); n > 0 {
 			return fmt.Sprint(n, " are in")
 		}
 		return ""
@@ -355,8 +355,11 @@ func FuzzPort(f *testing.F) {
 			return
 		}
 		near, far := net.Pipe()
-		c.net.room <- struct{}{}
-		go c.net.takeStream(far)
+		g, _ := c.net.lobby.enter(far)
+		if g == nil {
+			t.Fatal("no place")
+		}
+		go c.net.takeStream(g)
 		_ = near.SetDeadline(time.Now().Add(time.Second))
 		_, _ = near.Write(c.net.codec.stream(kindList, b))
 		_, _ = io.ReadAll(io.LimitReader(near, 1))

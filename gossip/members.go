@@ -19,6 +19,9 @@ const (
 	suspectFor = 30 * time.Second // a suspicion that nobody repeats is over
 	udpLostFor = 15 * time.Second // after the last ping that only TCP answered
 	maxGone    = 256              // dead and left members that are remembered
+	maxKnown   = 768              // members at all; with a key, or on an open port, anybody can invent some
+	reaped     = 5 * time.Minute  // after which memberlist, too, has forgotten whoever is gone
+	maxLeap    = 1 << 20          // that one message may add to an incarnation: at its end, which is 2^32, a node could never contradict
 )
 
 // Member is what a node knows of another, or of itself.
@@ -61,6 +64,9 @@ type member struct {
 	inc       uint64 // highest incarnation it was seen alive with, since it joined
 	suspected uint64 // and suspected
 	departed  uint64 // and said to have left
+	top       uint64 // highest incarnation that was ever seen alive
+	listed    bool   // memberlist takes it for alive
+	expelled  uint64 // incarnation at which it was put out
 	doubted   time.Time
 	tcpOnly   time.Time
 	zombie    bool // of another cluster by its newest metadata
@@ -95,11 +101,14 @@ func (m *members) check(n *memberlist.Node) (Meta, error) {
 	if err != nil {
 		return meta, &refusal{causeBroken, fmt.Sprintf("node %s: %v", n.Name, err)}
 	}
-	ours := m.clusterID()
-	if ours != "" && meta.Cluster != "" && meta.Cluster != ours {
+	if ours := m.clusterID(); foreign(meta, ours) {
 		return meta, &refusal{causeCluster, fmt.Sprintf("node %s (%s) is of cluster %s, this one of %s; mend its cluster.seeds or ours", n.Name, meta.Name, meta.Cluster, ours)}
 	}
 	return meta, nil
+}
+
+func foreign(meta Meta, ours string) bool {
+	return ours != "" && meta.Cluster != "" && meta.Cluster != ours
 }
 
 // clusterID is our cluster's id; empty: not known yet.
@@ -113,11 +122,25 @@ func (m *members) clusterID() string {
 // nothing.
 func (m *members) NotifyAlive(n *memberlist.Node) error {
 	_, err := m.check(n)
+	if err == nil && !m.hasRoom(n.Name) {
+		err = &refusal{causeFull, fmt.Sprintf("node %s; %d are known", n.Name, maxKnown)}
+	}
 	if err != nil {
 		m.refuse(n.Address(), err)
-		m.expel(n.Name)
 	}
 	return err
+}
+
+// hasRoom tells whether a node is known, or may become so: what memberlist
+// remembers is bounded by what we do.
+func (m *members) hasRoom(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all[id] != nil || len(m.all) < maxKnown {
+		return true
+	}
+	m.forget(func(e *member) bool { return m.now().Sub(e.Since) > reaped })
+	return len(m.all) < maxKnown
 }
 
 // NotifyMerge implements memberlist.MergeDelegate: a join is whole or not at
@@ -129,21 +152,10 @@ func (m *members) NotifyMerge(nodes []*memberlist.Node) error {
 		}
 		if _, err := m.check(n); err != nil {
 			m.refuse(n.Address(), err)
-			m.expel(n.Name)
 			return err
 		}
 	}
 	return nil
-}
-
-// expel takes out a member that turned out to be of another cluster.
-func (m *members) expel(id string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if e := m.all[id]; e != nil && id != m.self && e.alive {
-		e.zombie = true
-		m.set(e, false, backend.MemberDead)
-	}
 }
 
 // NotifyJoin implements memberlist.EventDelegate.
@@ -156,7 +168,7 @@ func (m *members) NotifyJoin(n *memberlist.Node) {
 		m.all[n.Name] = e
 		m.trim()
 	}
-	e.inc, e.suspected, e.departed, e.zombie = 0, 0, 0, false
+	e.inc, e.suspected, e.departed, e.zombie, e.listed = 0, 0, 0, false, true
 	m.describe(e, n)
 	m.set(e, true, backend.MemberAlive)
 }
@@ -191,6 +203,7 @@ func (m *members) NotifyLeave(n *memberlist.Node) {
 	if e == nil {
 		return
 	}
+	e.listed = false
 	state := backend.MemberDead
 	if e.departed > 0 && e.departed >= e.inc {
 		state = backend.MemberLeft
@@ -201,29 +214,6 @@ func (m *members) NotifyLeave(n *memberlist.Node) {
 // NotifyConflict implements memberlist.ConflictDelegate.
 func (m *members) NotifyConflict(known, other *memberlist.Node) {
 	m.refuse(other.Address(), fmt.Errorf("node id %s is already at %s; a data directory was copied: stop one of the two and give it a directory of its own", known.Name, known.Address()))
-}
-
-// seen hears what messages say of nodes, in and out.
-func (m *members) seen(s sighting) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	e := m.all[s.node]
-	if e == nil || s.node == m.self {
-		return
-	}
-	was := e.state(m.now())
-	switch s.state {
-	case wireAlive:
-		e.inc = max(e.inc, s.incarnation)
-	case wireLeft:
-		e.departed = max(e.departed, s.incarnation)
-		return // memberlist decides, and tells
-	default:
-		e.suspected, e.doubted = max(e.suspected, s.incarnation), m.now()
-	}
-	if e.state(m.now()) != was {
-		m.tell(e, was)
-	}
 }
 
 // NotifyPingComplete implements memberlist.PingDelegate.
@@ -286,18 +276,28 @@ func (m *members) publish() {
 	m.peers.Store(p)
 }
 
-// trim forgets those that have been gone longest; the lock is held.
+// trim forgets those that have been gone longest, as far as memberlist may have
+// forgotten them; the lock is held.
 func (m *members) trim() {
 	var gone []*member
 	for _, e := range m.all {
-		if !e.alive && e.State != "" {
+		if !e.alive && !e.listed && e.State != "" {
 			gone = append(gone, e)
 		}
 	}
 	slices.SortFunc(gone, func(a, b *member) int { return a.Since.Compare(b.Since) })
-	for _, e := range gone[:max(0, len(gone)-maxGone)] {
-		delete(m.all, e.ID)
-		delete(m.changed, e.ID)
+	if over := len(gone) - maxGone; over > 0 {
+		m.forget(func(e *member) bool { return e.Since.Before(gone[over].Since) && m.now().Sub(e.Since) > reaped })
+	}
+}
+
+// forget drops those that are gone and meet a condition; the lock is held.
+func (m *members) forget(which func(*member) bool) {
+	for id, e := range m.all {
+		if !e.alive && !e.listed && e.State != "" && which(e) {
+			delete(m.all, id)
+			delete(m.changed, id)
+		}
 	}
 }
 
@@ -357,9 +357,8 @@ func (m *members) adopt(id string) (out []string) {
 	defer m.mu.Unlock()
 	m.cluster = id
 	for _, e := range m.all {
-		if e.ID != m.self && e.alive && id != "" && e.Meta.Cluster != "" && e.Meta.Cluster != id {
-			e.zombie = true
-			m.set(e, false, backend.MemberDead)
+		if e.ID != m.self && e.alive && foreign(e.Meta, id) {
+			m.expel(e, e.top)
 			out = append(out, e.Address.String())
 		}
 	}

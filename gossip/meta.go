@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Meta is what every node tells of itself to all; it fits into memberlist's 512
@@ -17,10 +20,12 @@ type Meta struct {
 	RPC        string // host:port of Raft and node calls; empty: none
 	Proxy      string // host:port of its first listener; empty: none
 	Admin      string // host:port of its admin API
-	Boot       uint64 // counts the node's starts
+	Boot       uint64 // numbers the node's starts
 	Level      uint32 // highest feature level that it can work at
 	Roles      Roles
 	Draining   bool
+	Expect     uint8 // how many nodes it wants a new cluster to begin with; 0: it founds none
+	Sees       uint8 // and how many such nodes without a cluster it sees, itself included
 }
 
 // Roles is what a node does beyond being a proxy.
@@ -42,7 +47,7 @@ func (m *Meta) texts() []*string {
 }
 
 // encode is the form on the wire: version, flags, roles, level, boot, then each
-// text with its length.
+// text with its length, then expect and sees, which older nodes do not tell.
 func (m Meta) encode() []byte {
 	var flags byte
 	if m.Draining {
@@ -52,10 +57,10 @@ func (m Meta) encode() []byte {
 	b = binary.AppendUvarint(b, uint64(m.Level))
 	b = binary.AppendUvarint(b, m.Boot)
 	for _, text := range m.texts() {
-		s := (*text)[:min(len(*text), maxMetaText)]
+		s := printable(*text, maxMetaText)
 		b = append(append(b, byte(len(s))), s...)
 	}
-	return b
+	return append(b, m.Expect, m.Sees)
 }
 
 func decodeMeta(b []byte) (m Meta, err error) {
@@ -81,6 +86,28 @@ func decodeMeta(b []byte) (m Meta, err error) {
 			return m, fmt.Errorf("%w: it is cut within a text", errMeta)
 		}
 		*text, b = string(b[1:1+b[0]]), b[1+b[0]:]
+		if *text != printable(*text, maxMetaText) {
+			return m, fmt.Errorf("%w: it has %q for a text", errMeta, *text)
+		}
+	}
+	if len(b) >= 2 {
+		m.Expect, m.Sees = b[0], b[1]
 	}
 	return m, nil
+}
+
+// printable is a text as logs, metrics and terminals can take it, cut to whole
+// characters within a number of bytes.
+func printable(s string, most int) string {
+	s = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+	for len(s) > most {
+		_, n := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-n]
+	}
+	return s
 }

@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"cmp"
 	"sync/atomic"
 	"time"
 
@@ -13,8 +14,9 @@ import (
 type counters struct {
 	bytesIn, bytesOut, packetsIn, packetsOut, errors atomic.Uint64
 	udpLost                                          atomic.Uint64    // pings that only TCP answered
+	asked                                            atomic.Uint64    // others, for all of their reports
 	joins                                            [2]atomic.Uint64 // failed, done
-	refused                                          [causeBusy + 1]atomic.Uint64
+	refused                                          [causeFull + 1]atomic.Uint64
 }
 
 func (c *counters) in(n int)  { c.packetsIn.Add(1); c.bytesIn.Add(uint64(n)) }
@@ -28,7 +30,7 @@ type metrics struct {
 
 type descs struct {
 	members, byState, hashes, reportAge, rtt, interval, queue, score *prometheus.Desc
-	bytes, packets, errors, refused, joins, udpLost                  *prometheus.Desc
+	bytes, packets, errors, refused, joins, udpLost, asked           *prometheus.Desc
 }
 
 var _ prometheus.Collector = (*metrics)(nil)
@@ -52,6 +54,7 @@ func newMetrics(c *Cluster) *metrics {
 		refused:   desc("gossip_refused_total", "Messages and nodes that were refused.", "cause"),
 		joins:     desc("gossip_joins_total", "Times that another node was asked to let this one join.", "result"),
 		udpLost:   desc("gossip_udp_lost_total", "Pings that a node answered over TCP and not over UDP."),
+		asked:     desc("report_asks_total", "Times that another node was asked for all of its report, since some of it was lost."),
 	}}
 }
 
@@ -59,7 +62,7 @@ func newMetrics(c *Cluster) *metrics {
 func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	d := m.descs
 	for _, one := range []*prometheus.Desc{
-		d.members, d.byState, d.hashes, d.reportAge, d.rtt, d.interval, d.queue, d.score, d.bytes, d.packets, d.errors, d.refused, d.joins, d.udpLost,
+		d.members, d.byState, d.hashes, d.reportAge, d.rtt, d.interval, d.queue, d.score, d.bytes, d.packets, d.errors, d.refused, d.joins, d.udpLost, d.asked,
 	} {
 		out <- one
 	}
@@ -84,9 +87,10 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	counter(m.descs.packets, &c.packetsOut, "out")
 	counter(m.descs.errors, &c.errors)
 	counter(m.descs.udpLost, &c.udpLost)
+	counter(m.descs.asked, &c.asked)
 	counter(m.descs.joins, &c.joins[0], "failed")
 	counter(m.descs.joins, &c.joins[1], "done")
-	for i := causeVersion; i <= causeBusy; i++ {
+	for i := causeVersion; i <= causeFull; i++ {
 		counter(m.descs.refused, &c.refused[i], i.name())
 	}
 }
@@ -107,9 +111,9 @@ func (m *metrics) collectMembers(gauge func(d *prometheus.Desc, v float64, label
 		if n.Self {
 			continue
 		}
-		name := n.Meta.Name
-		if names[name] {
-			name = n.ID // two of one name
+		name := cmp.Or(n.Meta.Name, n.ID)
+		for names[name] { // two of one name, or one that has another's id for a name
+			name += " " + n.ID
 		}
 		names[name] = true
 		if age, ok := ages[n.ID]; ok {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/hashicorp/memberlist"
@@ -53,7 +54,14 @@ type records struct {
 	queue memberlist.TransmitLimitedQueue
 
 	mu    sync.Mutex
-	known map[recordName]Record
+	known map[recordName]marked
+}
+
+// marked is a record and the mark of the cluster that it is of: a node that
+// belongs to none yet hears those of several.
+type marked struct {
+	Record
+	cluster uint64
 }
 
 type recordName struct {
@@ -67,8 +75,8 @@ func (r Record) beats(other Record) bool {
 }
 
 // encode writes the record behind the mark of its cluster.
-func (r Record) encode(cluster string) []byte {
-	b := appendMark([]byte{1, byte(r.Kind)}, clusterMark(cluster))
+func (r marked) encode() []byte {
+	b := appendMark([]byte{1, byte(r.Kind)}, r.cluster)
 	b = binary.AppendUvarint(b, r.Revision)
 	b = append(append(b, byte(len(r.Key))), r.Key...)
 	return append(b, r.Value...)
@@ -82,17 +90,17 @@ func clusterMark(id string) uint64 {
 	return markOf(id)
 }
 
-func decodeRecord(b []byte) (r Record, cluster uint64, err error) {
+func decodeRecord(b []byte) (r marked, err error) {
 	in := &reader{b: b}
 	version := in.byte()
-	r.Kind, cluster = RecordKind(in.byte()), in.mark()
+	r.Kind, r.cluster = RecordKind(in.byte()), in.mark()
 	r.Revision = in.uvarint(1<<64 - 1)
 	key, value, err := cutText(in.b, maxKey)
 	if in.bad || err != nil || version != 1 || r.Kind < ShardMap || r.Kind > Decision || len(value) > maxValue {
-		return Record{}, 0, errRecord
+		return marked{}, errRecord
 	}
 	r.Key, r.Value = string(key), bytes.Clone(value)
-	return r, cluster, nil
+	return r, nil
 }
 
 // Publish tells all nodes a record. An older one than is known changes nothing.
@@ -101,7 +109,7 @@ func (c *Cluster) Publish(r Record) error {
 		return fmt.Errorf("record %d %q: %w", r.Kind, r.Key, ErrRecordSize)
 	}
 	r.Value = bytes.Clone(r.Value)
-	_, err := c.record(r)
+	_, err := c.record(marked{r, clusterMark(c.members.clusterID())})
 	return err
 }
 
@@ -109,19 +117,21 @@ func (c *Cluster) Publish(r Record) error {
 func (c *Cluster) Record(kind RecordKind, key string) (r Record, ok bool) {
 	c.records.mu.Lock()
 	defer c.records.mu.Unlock()
-	r, ok = c.records.known[recordName{kind, key}]
-	return r, ok
+	known, ok := c.records.known[recordName{kind, key}]
+	return known.Record, ok
 }
 
 // learn takes a record from the wire in, and passes it on if it is news.
 func (c *Cluster) learn(b []byte) error {
-	r, cluster, err := decodeRecord(b)
+	r, err := decodeRecord(b)
 	if err != nil {
 		return refuse(causeBroken, "%v", err)
 	}
-	ours := clusterMark(c.members.clusterID())
-	if ours != 0 && cluster != 0 && ours != cluster {
-		return refuse(causeCluster, "a record of it")
+	if ours := clusterMark(c.members.clusterID()); ours != 0 {
+		if r.cluster != 0 && r.cluster != ours {
+			return refuse(causeCluster, "a record of it")
+		}
+		r.cluster = ours
 	}
 	news, err := c.record(r)
 	if news {
@@ -130,13 +140,13 @@ func (c *Cluster) learn(b []byte) error {
 	return err
 }
 
-func (c *Cluster) record(r Record) (news bool, err error) {
+func (c *Cluster) record(r marked) (news bool, err error) {
 	s := &c.records
 	s.mu.Lock()
 	name := recordName{r.Kind, r.Key}
 	old, ok := s.known[name]
 	switch {
-	case ok && !r.beats(old):
+	case ok && !r.beats(old.Record):
 		s.mu.Unlock()
 		return false, nil
 	case !ok && len(s.known) >= maxRecords:
@@ -145,19 +155,40 @@ func (c *Cluster) record(r Record) (news bool, err error) {
 	}
 	s.known[name] = r
 	s.mu.Unlock()
-	s.queue.QueueBroadcast(broadcast{name, r.encode(c.members.clusterID())})
+	s.queue.QueueBroadcast(broadcast{name, r.encode()})
 	return true, nil
 }
 
 // all is every record as it goes over the wire.
-func (s *records) all(cluster string) [][]byte {
+func (s *records) all() [][]byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out [][]byte
-	for _, r := range slices.SortedFunc(maps.Values(s.known), func(a, b Record) int { return bytes.Compare([]byte(a.Key), []byte(b.Key)) }) {
-		out = append(out, r.encode(cluster))
+	for _, r := range slices.SortedFunc(maps.Values(s.known), func(a, b marked) int { return strings.Compare(a.Key, b.Key) }) {
+		out = append(out, r.encode())
 	}
 	return out
+}
+
+// adopt makes the records that are nobody's those of our cluster, once it is
+// known, and forgets the others'.
+func (s *records) adopt(cluster string) {
+	ours := clusterMark(cluster)
+	if ours == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, r := range s.known {
+		switch r.cluster {
+		case ours:
+		case 0:
+			r.cluster = ours
+			s.known[name] = r
+		default:
+			delete(s.known, name)
+		}
+	}
 }
 
 // broadcast is a record in the queue; a newer one of its name takes its place.

@@ -15,7 +15,10 @@ import (
 // each small enough for a packet and each good by itself: a chunk is either
 // some entries that changed, or all that the node has to say of a range of
 // backends, so that what it leaves out is nothing. Version is (boot, sequence):
-// a later start, then a later chunk, is right. Ages are relative to the chunk.
+// a later start, then a later chunk, is right. Chunks that go to all are numbered
+// without gaps, so that who misses one knows it; what goes to one node alone has
+// the number of the last of those, and how many looks later it was seen. Ages are
+// relative to the chunk.
 
 // markOf stands for an id on the wire: five bytes, enough to tell a thousand
 // apart with one chance in two million of a mistake. Its first byte is the
@@ -43,8 +46,8 @@ func bucketOf(mark uint64) byte { return byte(mark >> 32) }
 type chunk struct {
 	origin   uint64 // mark of the node
 	boot     uint64
-	seq      uint64
-	full     bool // says all of the buckets from first to last
+	seq      uint64 // number, then looks since, in its last bits
+	full     bool   // says all of the buckets from first to last
 	first    byte
 	last     byte
 	entries  []entry
@@ -59,6 +62,7 @@ type entry struct {
 	phantoms int  // in quarters
 	speed    byte // coded; 0: none
 	draining bool
+	wanting  bool
 	heard    int // units ago; -1: not lately
 	looks    []look
 }
@@ -78,6 +82,7 @@ const (
 	isDraining
 	hasHeard
 	hasLooks
+	isWanting
 	allFlags = 1<<iota - 1
 )
 
@@ -87,10 +92,12 @@ func findings() []backend.Finding {
 
 // toEntry codes what this node says now.
 func toEntry(r backend.Report, now time.Time) entry {
-	e := entry{mark: markOf(r.ID), inFlight: clampInt(r.InFlight), running: clampInt(r.Running), draining: r.Draining, heard: -1}
+	e := entry{mark: markOf(r.ID), inFlight: clampInt(r.InFlight), running: clampInt(r.Running), draining: r.Draining, wanting: r.Wanting, heard: -1}
 	e.phantoms = clampInt(int(math.Round(4 * min(max(r.Phantoms, 0), maxInt/4))))
 	e.speed = codeSpeed(r.Speed)
-	if ago := now.Sub(time.Unix(0, r.Heard)); r.Heard > 0 && ago < heardFor {
+	// A byte from the future was noted before the clock was set back: when it came
+	// is not known any more, and it must not keep a backend in.
+	if ago := now.Sub(time.Unix(0, r.Heard)); r.Heard > 0 && ago < heardFor && ago > -ageUnit {
 		e.heard = int(max(0, ago) / ageUnit)
 	}
 	for _, l := range r.Looks[:min(len(r.Looks), backend.MaxLooks)] {
@@ -121,7 +128,7 @@ func speedOf(code byte) float64 {
 
 // says tells whether an entry says more than that nothing is there.
 func (e entry) says() bool {
-	return e.inFlight != 0 || e.running != 0 || e.phantoms != 0 || e.speed != 0 || e.draining || e.heard >= 0 || len(e.looks) > 0
+	return e.inFlight != 0 || e.running != 0 || e.phantoms != 0 || e.speed != 0 || e.draining || e.wanting || e.heard >= 0 || len(e.looks) > 0
 }
 
 // size is the most that an entry takes on the wire.
@@ -134,16 +141,31 @@ func appendMark(b []byte, m uint64) []byte {
 const (
 	chunkVersion = 1 << 4
 	fullBit      = 1
+	laterBit     = 2  // it goes to one node alone
+	lookBits     = 16 // of a sequence
+	maxLooks     = 1<<lookBits - 1
 )
+
+// number is that of the last chunk for all, up to this one.
+func (c chunk) number() uint64 { return c.seq >> lookBits }
+
+// forAll tells whether the number is the chunk's own.
+func (c chunk) forAll() bool { return c.seq&maxLooks == 0 }
 
 func (c chunk) encode() []byte {
 	first := byte(chunkVersion)
 	if c.full {
 		first |= fullBit
 	}
+	if !c.forAll() {
+		first |= laterBit
+	}
 	b := appendMark(append(make([]byte, 0, maxChunk), first), c.origin)
 	b = binary.AppendUvarint(b, c.boot)
-	b = binary.AppendUvarint(b, c.seq)
+	b = binary.AppendUvarint(b, c.number())
+	if !c.forAll() {
+		b = binary.AppendUvarint(b, c.seq&maxLooks)
+	}
 	if c.full {
 		b = append(b, c.first, c.last)
 	}
@@ -166,6 +188,7 @@ func (e entry) append(b []byte) []byte {
 	set(isDraining, e.draining)
 	set(hasHeard, e.heard >= 0)
 	set(hasLooks, len(e.looks) > 0)
+	set(isWanting, e.wanting)
 	b = append(appendMark(b, e.mark), flags)
 	b = binary.AppendUvarint(b, uint64(e.inFlight))
 	if flags&hasRunning != 0 {
@@ -232,11 +255,15 @@ func (r *reader) mark() (m uint64) {
 func decodeChunk(b []byte) (c chunk, err error) {
 	r := &reader{b: b}
 	first := r.byte()
-	if first&^fullBit != chunkVersion || len(b) > maxPacket {
+	if first&^(fullBit|laterBit) != chunkVersion || len(b) > maxPacket {
 		return c, errChunk
 	}
 	c.full, c.origin = first&fullBit != 0, r.mark()
-	c.boot, c.seq = r.uvarint(math.MaxUint64), r.uvarint(math.MaxUint64)
+	c.boot, c.seq = r.uvarint(math.MaxUint64), r.uvarint(math.MaxUint64>>lookBits)<<lookBits
+	if first&laterBit != 0 {
+		c.seq |= r.uvarint(maxLooks)
+		r.bad = r.bad || c.forAll()
+	}
 	if c.full {
 		c.first, c.last = r.byte(), r.byte()
 		r.bad = r.bad || c.first > c.last
@@ -269,7 +296,7 @@ func (r *reader) entry() entry {
 	if flags&hasSpeed != 0 {
 		e.speed = r.byte()
 	}
-	e.draining = flags&isDraining != 0
+	e.draining, e.wanting = flags&isDraining != 0, flags&isWanting != 0
 	if flags&hasHeard != 0 {
 		e.heard = r.int()
 	}
@@ -300,7 +327,7 @@ func deltas(entries []entry, make func(full bool) chunk) []chunk {
 	return out
 }
 
-const headSize = 1 + markSize + 10 + 10 + 2
+const headSize = 1 + markSize + 10 + 10 + 3 + 2
 
 // fulls cuts all entries into chunks that together cover every bucket. A bucket
 // that no chunk holds is sent as changes, which say what is but not what is not.

@@ -67,7 +67,7 @@ func TestMergeIsAJoin(t *testing.T) {
 	base := time.Now()
 	rapid.Check(t, func(t *rapid.T) {
 		chunks := oneVersionOnce(rapid.SliceOfN(chunkGen(base), 1, 10).Draw(t, "chunks"))
-		var straight, other reports
+		straight, other := newReports(), newReports()
 		for _, c := range chunks {
 			straight.merge(c)
 		}
@@ -108,7 +108,7 @@ func TestFullsCoverAll(t *testing.T) {
 		if len(want) < 256 && !chunks[0].full {
 			t.Fatal("no full chunk")
 		}
-		var r reports
+		r := newReports()
 		r.merge(chunk{origin: 1, boot: 1, seq: 1, entries: []entry{{mark: markOf("gone"), inFlight: 9, heard: -1}}})
 		for _, c := range rapid.Permutation(chunks).Draw(t, "order") {
 			body := c.encode()
@@ -141,7 +141,7 @@ func TestFullOfOneCrowdedBucket(t *testing.T) {
 	}
 	seq := uint64(0)
 	chunks := fulls(entries, func(full bool) chunk { seq++; return chunk{origin: 1, boot: 1, seq: seq, full: full} })
-	var r reports
+	r := newReports()
 	for _, c := range chunks {
 		if len(c.encode()) > maxChunk {
 			t.Fatalf("a chunk has %d bytes", len(c.encode()))
@@ -161,14 +161,19 @@ func TestSums(t *testing.T) {
 		p.list = append(p.list, peer{id: id, mark: markOf(id), boot: 1})
 	}
 	ids := map[uint64]string{markOf("b1"): "b1", markOf("b2"): "b2"}
-	var r reports
+	r := newReports()
+	last := &sums{}
+	sum := func(at time.Time) *sums {
+		last = r.sum(last, p, &ids, at)
+		return last
+	}
 	say := func(node string, boot, seq uint64, ago time.Duration, e entry) {
 		e.mark, e.heard = markOf("b1"), -1
 		r.merge(chunk{origin: markOf(node), boot: boot, seq: seq, received: now.Add(-ago), entries: []entry{e}})
 	}
 	check := func(what string, want backend.Elsewhere) {
 		t.Helper()
-		if got := r.sum(p, ids, now).elsewhere["b1"]; got != want {
+		if got := sum(now).elsewhere["b1"]; got != want {
 			t.Errorf("%s: %+v, want %+v", what, got, want)
 		}
 	}
@@ -182,12 +187,12 @@ func TestSums(t *testing.T) {
 	check("no member's", backend.Elsewhere{Nodes: 3, InFlight: 7, Running: 6, Phantoms: 1.5, Speed: speedOf(codeSpeed(50))})
 	say("n2", 2, 1, 0, entry{inFlight: 1, running: 1})
 	check("of a start that nobody knows of", backend.Elsewhere{Nodes: 3, InFlight: 3, Running: 2, Phantoms: 1.5, Speed: speedOf(codeSpeed(50)), Stale: true})
+	say("n2", 2, 2, 0, entry{inFlight: 1, running: 1, wanting: true})
 	p.list[1].boot = 2
-	check("once known", backend.Elsewhere{Nodes: 3, InFlight: 4, Running: 3, Phantoms: 1.5, Speed: speedOf(codeSpeed(50))})
-	if got := r.sum(p, ids, now.Add(reportExpiry+time.Second)).elsewhere["b1"]; got != (backend.Elsewhere{Nodes: 3, Stale: true}) {
+	check("once known", backend.Elsewhere{Nodes: 3, InFlight: 4, Running: 3, Phantoms: 1.5, Speed: speedOf(codeSpeed(50)), Wanting: 1})
+	if got := sum(now.Add(reportExpiry + time.Second)).elsewhere["b1"]; got != (backend.Elsewhere{Nodes: 3, Stale: true}) {
 		t.Errorf("much later: %+v", got)
 	}
-	r.keep(p)
 	if len(r.origins) != 2 {
 		t.Errorf("%d reports are kept, want those of the 2 members", len(r.origins))
 	}
@@ -229,6 +234,7 @@ func TestChange(t *testing.T) {
 		{"a little faster", func(r *backend.Report) { r.Speed = 54 }, false, calm},
 		{"much faster", func(r *backend.Report) { r.Speed = 90 }, false, soft},
 		{"drains", func(r *backend.Report) { r.Draining = true }, false, hard},
+		{"streams wait for it", func(r *backend.Report) { r.Wanting = true }, false, hard},
 		{"a failure fades", func(r *backend.Report) { r.Phantoms = 0.6 }, false, soft},
 		{"a failure", func(r *backend.Report) { r.Phantoms = 2 }, false, hard},
 		{"the last failure is over", func(r *backend.Report) { r.Phantoms = 0 }, false, hard},
@@ -248,7 +254,7 @@ func TestChange(t *testing.T) {
 
 func FuzzChunk(f *testing.F) {
 	now := time.Now()
-	r := backend.Report{ID: strings.Repeat("long", 30), InFlight: 7, Running: 2, Phantoms: 1.25, Speed: 33, Draining: true, Heard: now.UnixNano()}
+	r := backend.Report{ID: strings.Repeat("long", 30), InFlight: 7, Running: 2, Phantoms: 1.25, Speed: 33, Draining: true, Wanting: true, Heard: now.UnixNano()}
 	for range backend.MaxLooks {
 		r.Looks = append(r.Looks, backend.Look{At: now, Took: time.Second, Finding: backend.LookFail, TimedOut: true})
 	}
@@ -262,20 +268,20 @@ func FuzzChunk(f *testing.F) {
 		if again, err := decodeChunk(c.encode()); err != nil || !reflect.DeepEqual(c, again) && len(c.encode()) <= maxPacket {
 			t.Fatalf("%+v becomes %+v: %v", c, again, err)
 		}
-		var r reports
+		r := newReports()
 		r.merge(c)
 		r.merge(c)
 	})
 }
 
 func FuzzRecord(f *testing.F) {
-	f.Add(Record{LeaderHint, "7", 3, []byte("n1")}.encode("c"))
+	f.Add(marked{Record{LeaderHint, "7", 3, []byte("n1")}, clusterMark("c")}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, _, err := decodeRecord(b)
+		r, err := decodeRecord(b)
 		if err != nil {
 			return
 		}
-		again, _, err := decodeRecord(r.encode(""))
+		again, err := decodeRecord(r.encode())
 		if err != nil || !reflect.DeepEqual(r, again) {
 			t.Fatalf("%+v becomes %+v: %v", r, again, err)
 		}

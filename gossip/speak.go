@@ -12,38 +12,43 @@ import (
 	"github.com/starling-lb/starling/proxy/backend"
 )
 
-// How often a node speaks. Changes go out together; where many change, more of
-// them go together, and every entry is up to a second old.
+// How often a node speaks. What changes after a pause goes out at the next look;
+// what changes soon after goes together. Where many change, more of them go
+// together, and every entry is up to a second old.
 const (
-	speakEvery  = 200 * time.Millisecond
+	lookEvery   = 50 * time.Millisecond
+	speakEvery  = 150 * time.Millisecond // between two chunks of changes
 	speakRarest = time.Second
-	rateWindow  = 5 * time.Second      // of that rate: a short burst stretches nothing
-	freeRate    = 10                   // changed entries per second, up to which speakEvery holds
-	nudgeGap    = 2 * time.Millisecond // between two turns that a nudge brings
-	nudgeEvery  = speakEvery           // of these, on average
-	nudgeBurst  = 20                   // and as many at once
-	softWait    = time.Second          // that a change waits which does not matter at once
-	fullEvery   = 10 * time.Second     // all there is to say
-	hearEvery   = 2 * time.Millisecond // between two sums, where they cost little
-	hearIdle    = time.Second          // at the latest, so that what expired is out
+	rateWindow  = 5 * time.Second        // of that rate: a short burst stretches nothing
+	freeRate    = 10                     // changed entries per second, up to which speakEvery holds
+	nudgeGap    = 2 * time.Millisecond   // between two turns that a nudge brings
+	nudgeEvery  = 200 * time.Millisecond // of these, on average
+	nudgeBurst  = 20                     // and as many at once
+	softWait    = time.Second            // that a change waits which does not matter at once
+	fullEvery   = 10 * time.Second       // all there is to say
+	hearEvery   = 2 * time.Millisecond   // between two sums, where they cost little
+	hearIdle    = time.Second            // at the latest, so that what expired is out
 )
 
 // speaker is what this node said last. Only speakLoop uses it, but for the
 // atomics.
 type speaker struct {
-	seq      uint64 // of the last chunk
-	said     map[uint64]spoken
-	greeted  map[string]uint64 // those that were told everything, and their starts
-	lastFull time.Time
-	rate     float64 // of changed entries, per second
-	lastRate time.Time
-	slow     bool // it was said that it speaks rarely
-	nudges   allowance
+	number    uint64 // of the last chunk for all
+	looks     uint64 // since
+	tails     int    // empty chunks since the last that was not
+	lastSaid  time.Time
+	questions uint64
+	said      map[uint64]spoken
+	greeted   map[string]greeting
+	lastFull  time.Time
+	rate      float64 // of changed entries, per second
+	lastRate  time.Time
+	slow      bool // it was said that it speaks rarely
+	nudges    allowance
 
 	latest   atomic.Pointer[snapshot]
 	interval atomic.Int64                      // in ns
 	ids      atomic.Pointer[map[uint64]string] // our backends by mark
-	doubts   atomic.Pointer[map[uint64]bool]   // at which somebody's last look failed
 }
 
 // snapshot is all there was to say at a turn, and the version of that. It never
@@ -52,6 +57,10 @@ type snapshot struct {
 	entries []entry
 	seq     uint64
 }
+
+// A change that is the last one for a while is followed by empty chunks: who
+// missed it would learn of that from nothing else before the next full report.
+func tailAfter() []time.Duration { return []time.Duration{time.Second, 3 * time.Second} }
 
 // spoken is what was said of one backend, and when.
 type spoken struct {
@@ -86,7 +95,7 @@ func (s spoken) change(r backend.Report, e entry, doubt bool, now time.Time) urg
 		return calm
 	}
 	switch {
-	case e.inFlight != s.inFlight, e.draining != s.draining, abs(e.phantoms-s.phantoms) >= 4, (e.phantoms == 0) != (s.phantoms == 0):
+	case e.inFlight != s.inFlight, e.draining != s.draining, e.wanting != s.wanting, abs(e.phantoms-s.phantoms) >= 4, (e.phantoms == 0) != (s.phantoms == 0):
 		return hard
 	case doubt && r.Heard > s.heard && now.Sub(s.at) >= softWait/2, looks() == hard:
 		return hard
@@ -101,42 +110,63 @@ func abs(n int) int { return max(n, -n) }
 // speakLoop tells the others what this node carries.
 func (c *Cluster) speakLoop(ctx context.Context) {
 	s := &c.speaker
-	s.said, s.greeted, s.lastRate = map[uint64]spoken{}, map[string]uint64{}, time.Now()
+	s.said, s.greeted, s.lastRate = map[uint64]spoken{}, map[string]greeting{}, time.Now()
 	s.lastFull = s.lastRate.Add(-rand.N(fullEvery)) // nodes that start together do not say all together
+	s.tails = len(tailAfter())
 	for {
-		if !c.awaitTurn(ctx) {
+		nudged, ok := c.awaitTurn(ctx)
+		if !ok {
 			return
 		}
 		now := time.Now()
-		c.steady.beat(now, time.Duration(s.interval.Load()))
-		list := c.opt.Reports()
-		entries, changed, urgent, news := s.look(list, now)
-		if news {
-			wake(c.heard) // others may have spoken of a new backend already
-		}
-		peers := c.members.peers.Load().list
-		s.latest.Store(&snapshot{speaking(entries), c.nextChunk(false).seq})
-		said := 0
-		switch {
-		case now.Sub(s.lastFull) >= fullEvery:
-			s.lastFull, said = now, len(changed)
-			c.send(fulls(speaking(entries), c.nextChunk), peers)
-			c.noteSaid(list, append(changed, entries...), now)
-		case urgent:
-			said = len(changed)
-			c.send(deltas(changed, c.nextChunk), peers)
-			c.noteSaid(list, changed, now)
-		}
-		c.stretch(said, now)
-		c.greet(entries, peers)
+		c.steady.beat(now, lookEvery)
+		c.turn(nudged, now)
 	}
 }
 
-// awaitTurn waits until it is time to speak, or until a nudge, if there were
-// not too many of late.
-func (c *Cluster) awaitTurn(ctx context.Context) bool {
+// turn looks, and says what there is to say.
+func (c *Cluster) turn(nudged bool, now time.Time) {
 	s := &c.speaker
-	usual := time.NewTimer(jitterLittle(time.Duration(s.interval.Load())))
+	list := c.opt.Reports()
+	entries, changed, urgent, news := s.look(list, c.sums.Load().doubts, now)
+	if news {
+		wake(c.heard) // others may have spoken of a new backend already
+	}
+	all := c.members.peers.Load()
+	peers := all.list
+	said, pause := 0, now.Sub(s.lastSaid)
+	switch {
+	case now.Sub(s.lastFull) >= fullEvery:
+		s.lastFull, said = now, len(changed)
+		c.send(fulls(speaking(entries), c.nextChunk), peers)
+		c.noteSaid(list, append(changed, entries...), now)
+	case urgent && (nudged || pause >= time.Duration(s.interval.Load())):
+		said = len(changed)
+		c.send(deltas(changed, c.nextChunk), peers)
+		c.noteSaid(list, changed, now)
+	case s.tails < len(tailAfter()) && pause >= tailAfter()[s.tails]:
+		s.tails++
+		c.send([]chunk{c.nextChunk(false)}, peers)
+	}
+	if said > 0 {
+		s.tails, s.lastSaid = 0, now
+	}
+	s.looks = min(s.looks+1, maxLooks)
+	s.latest.Store(&snapshot{speaking(entries), c.laterChunk(false).seq})
+	c.stretch(said, now)
+	c.greet(entries, all, now)
+	c.inquire(peers, now)
+}
+
+// awaitTurn waits until the next look, which comes no later than something may
+// be said again, or until a nudge, if there were not too many of late.
+func (c *Cluster) awaitTurn(ctx context.Context) (nudge, ok bool) {
+	s := &c.speaker
+	wait := jitterLittle(lookEvery)
+	if left := time.Until(s.lastSaid.Add(time.Duration(s.interval.Load()))); left > 0 {
+		wait = min(wait, left)
+	}
+	usual := time.NewTimer(wait)
 	defer usual.Stop()
 	nudged := c.nudged
 	if !s.nudges.any(time.Now()) {
@@ -144,17 +174,17 @@ func (c *Cluster) awaitTurn(ctx context.Context) bool {
 	}
 	select {
 	case <-usual.C:
+		return false, true
 	case <-nudged:
 		s.nudges.take()
 		select {
 		case <-time.After(nudgeGap):
+			return true, true
 		case <-ctx.Done():
-			return false
 		}
 	case <-ctx.Done():
-		return false
 	}
-	return true
+	return false, false
 }
 
 // Nudge has this node tell soon what it carries, as when the last places at a
@@ -182,9 +212,8 @@ func (a *allowance) take() { a.left-- }
 func jitterLittle(d time.Duration) time.Duration { return d - d/20 + rand.N(d/20+1) }
 
 // look codes all, and finds what changed since it was said.
-func (s *speaker) look(list []backend.Report, now time.Time) (entries, changed []entry, urgent, news bool) {
+func (s *speaker) look(list []backend.Report, doubts map[string]bool, now time.Time) (entries, changed []entry, urgent, news bool) {
 	ids := make(map[uint64]string, len(list))
-	doubts := *s.doubts.Load()
 	for _, r := range list {
 		e := toEntry(r, now)
 		if _, twice := ids[e.mark]; twice {
@@ -196,7 +225,7 @@ func (s *speaker) look(list []backend.Report, now time.Time) (entries, changed [
 		if !ok {
 			was.entry.heard = -1
 		}
-		switch u := was.change(r, e, doubts[e.mark], now); {
+		switch u := was.change(r, e, doubts[r.ID], now); {
 		case u == hard:
 			changed, urgent = append(changed, e), true
 		case u == soft:
@@ -249,7 +278,7 @@ func (c *Cluster) stretch(changed int, now time.Time) {
 	passed := now.Sub(s.lastRate).Seconds()
 	s.lastRate = now
 	keep := math.Exp(-passed / rateWindow.Seconds())
-	s.rate = s.rate*keep + (1-keep)*float64(changed)/max(passed, 0.001)
+	s.rate = s.rate*keep + float64(changed)/rateWindow.Seconds()
 	is := min(max(time.Duration(float64(speakEvery)*s.rate/freeRate), speakEvery), speakRarest)
 	s.interval.Store(int64(is))
 	c.sayPace(is)
@@ -268,11 +297,18 @@ func (c *Cluster) sayPace(is time.Duration) {
 	}
 }
 
-// nextChunk is for speakLoop alone: the versions of its chunks are in the order
-// in which it looked.
+// nextChunk and laterChunk are for speakLoop alone: the versions of its chunks
+// are in the order in which it looked. The next chunk goes to all.
 func (c *Cluster) nextChunk(full bool) chunk {
-	c.speaker.seq++
-	return chunk{origin: markOf(c.opt.ID), boot: c.boot, seq: c.speaker.seq, full: full}
+	c.speaker.number++
+	c.speaker.looks = 0
+	return c.laterChunk(full)
+}
+
+// laterChunk says what was seen at the last look: at one look, under one
+// version, always the same.
+func (c *Cluster) laterChunk(full bool) chunk {
+	return chunk{origin: markOf(c.opt.ID), boot: c.boot, seq: c.speaker.number<<lookBits | c.speaker.looks, full: full}
 }
 
 // send gives each chunk to each peer: sealed once, since it is the same.
@@ -286,23 +322,6 @@ func (c *Cluster) send(chunks []chunk, to []peer) {
 			panic("BUG: a chunk larger than its bound")
 		}
 		c.net.broadcast(kindReport, body, to)
-	}
-}
-
-// greet tells everything to those that have just come.
-func (c *Cluster) greet(entries []entry, list []peer) {
-	s := &c.speaker
-	var fresh []peer
-	here := make(map[string]uint64, len(list))
-	for _, p := range list {
-		here[p.id] = p.boot
-		if s.greeted[p.id] != p.boot {
-			fresh = append(fresh, p)
-		}
-	}
-	s.greeted = here
-	if len(fresh) > 0 {
-		c.send(fulls(speaking(entries), c.nextChunk), fresh)
 	}
 }
 
@@ -351,19 +370,13 @@ func (c *Cluster) hearLoop(ctx context.Context) {
 
 func (c *Cluster) hear(now time.Time) {
 	p := c.members.peers.Load()
-	c.reports.keep(p)
-	ids := *c.speaker.ids.Load()
-	s := c.reports.sum(p, ids, now)
-	doubts := map[uint64]bool{}
-	for mark, id := range ids {
-		doubts[mark] = slices.ContainsFunc(s.said[id], Testimony.doubts)
-	}
-	c.speaker.doubts.Store(&doubts)
-	before := c.sums.Swap(&s)
-	news := News{Elsewhere: s.elsewhere, Looked: s.newly(*before)}
-	if p != c.heardOf { // who checks what may have changed
-		c.heardOf = p
-		news.Looked = slices.Collect(maps.Values(ids))
+	ids := c.speaker.ids.Load()
+	before := c.sums.Load()
+	s := c.reports.sum(before, p, ids, now)
+	c.sums.Store(s)
+	news := News{Elsewhere: s.elsewhere, Looked: s.looked}
+	if p != before.peers { // who checks what may have changed
+		news.Looked = slices.Collect(maps.Values(*ids))
 	}
 	c.opt.Hear(news)
 }

@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 )
@@ -17,7 +18,14 @@ const (
 // steadiness notices pauses of this process.
 type steadiness struct {
 	last   time.Time // of the last turn; only speakLoop uses it
-	paused atomic.Int64
+	began  time.Time
+	paused atomic.Int64 // when the last pause was noticed, in ns since began: a clock that is set cannot move it
+}
+
+func newSteadiness(now time.Time) *steadiness {
+	s := &steadiness{began: now}
+	s.paused.Store(math.MinInt64 / 2)
+	return s
 }
 
 // beat is called at every turn. The clock on the wall goes on while a machine
@@ -26,16 +34,19 @@ func (s *steadiness) beat(now time.Time, usual time.Duration) {
 	if !s.last.IsZero() {
 		gap := max(now.Sub(s.last), now.Round(0).Sub(s.last.Round(0)))
 		if gap > usual+lateBy {
-			s.paused.Store(now.UnixNano())
+			s.paused.Store(int64(now.Sub(s.began)))
 		}
 	}
 	s.last = now
+}
+
+func (s *steadiness) pausedWithin(d time.Duration, now time.Time) bool {
+	return now.Sub(s.began)-time.Duration(s.paused.Load()) <= d
 }
 
 // Steady tells whether this node's view of the others can be trusted: false for
 // a moment after it was paused, and while it is overloaded. Verdicts made of
 // that view are to be left as they are meanwhile.
 func (c *Cluster) Steady() bool {
-	at := c.steady.paused.Load()
-	return time.Since(time.Unix(0, at)) > settleFor && c.score() < tooLate
+	return !c.steady.pausedWithin(settleFor, time.Now()) && c.score() < tooLate
 }

@@ -81,10 +81,10 @@ func (s *frameConn) Write(b []byte) (int, error) {
 }
 
 func (s *frameConn) send(k kind, body []byte) (int, error) {
-	frame := s.t.codec.stream(k, body)
-	if len(body) > maxFrame-sealSize {
-		return 0, refuse(causeSize, "%d bytes to send, allowed are %d", len(body), maxFrame-sealSize)
+	if len(body) > maxBody {
+		return 0, refuse(causeSize, "%d bytes to send, allowed are %d", len(body), maxBody)
 	}
+	frame := s.t.codec.stream(k, body)
 	s.t.count.bytesOut.Add(uint64(len(frame)))
 	if _, err := s.inner.Write(frame); err != nil {
 		return 0, err

@@ -18,9 +18,11 @@ import (
 // What strangers may hold, and how long anything on the wire may take.
 const (
 	maxStreams   = 64              // that others opened, at a time
+	maxPerHost   = maxStreams / 2  // of them, by one address
 	maxDial      = 2 * time.Second // for a connection
 	firstFrame   = 5 * time.Second // for a stream's first frame
 	packetQueue  = 256             // packets that memberlist has not taken; more wait in the kernel, which drops
+	packetBuffer = 2 << 10         // bytes: enough to see that a packet is too large
 	readBuffer   = 2 << 20         // bytes of the kernel's, for when this process does not get to run
 	bindAttempts = 10              // for a free port that both protocols can have
 )
@@ -48,6 +50,7 @@ type transport struct {
 	count     *counters
 	advertise func(port uint16) (netip.AddrPort, error)
 	onReport  func(body []byte, at time.Time) error   // a report's packet
+	onAsk     func(body []byte) error                 // a question for all of ours
 	onKeys    func(body []byte) (answer []byte)       // an order about keys
 	onPing    func(address string, over string)       // a TCP ping of ours was answered
 	onRefused func(peer string, dialed bool, e error) // logs
@@ -57,9 +60,11 @@ type transport struct {
 	self    netip.AddrPort // as others reach it
 	packets chan *memberlist.Packet
 	streams chan net.Conn
-	room    chan struct{} // a place for each stream that others opened
+	lobby   lobby // the streams that others opened
 	ctx     context.Context
 	cancel  context.CancelFunc
+	dialing context.Context // ends when nobody is to be called any more, before ctx
+	hangUp  context.CancelFunc
 	tasks   sync.WaitGroup
 	open    openConns
 	faults  faults
@@ -70,8 +75,8 @@ var _ memberlist.NodeAwareTransport = (*transport)(nil)
 // start takes the port and begins to read.
 func (t *transport) start(ctx context.Context, bind string) error {
 	t.packets, t.streams = make(chan *memberlist.Packet, packetQueue), make(chan net.Conn)
-	t.room = make(chan struct{}, maxStreams)
 	t.ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	t.dialing, t.hangUp = context.WithCancel(t.ctx)
 	if err := t.bind(ctx, bind); err != nil {
 		return err
 	}
@@ -115,7 +120,7 @@ func portOf(a net.Addr) uint16 {
 }
 
 func (t *transport) packetLoop() {
-	buf := make([]byte, 64<<10)
+	buf := make([]byte, packetBuffer)
 	for {
 		n, from, err := t.conn.ReadFrom(buf)
 		now := time.Now()
@@ -144,15 +149,18 @@ func (t *transport) pause(d time.Duration) bool {
 }
 
 func (t *transport) takePacket(b []byte, from net.Addr, now time.Time) {
+	if len(b) > maxPacket {
+		t.onRefused(from.String(), false, refuse(causeSize, "a packet of more than %d bytes", maxPacket))
+		return
+	}
 	k, body, err := t.codec.openPacket(b)
 	switch {
 	case err != nil:
 	case k == kindReport:
-		if err := t.onReport(body, now); causeOf(err) == causeBroken && err != nil {
-			t.onRefused(from.String(), false, err)
-		} else if err != nil { // a newcomer's first words may come before its name
-			t.count.refused[causeOf(err)].Add(1)
-		}
+		t.heard(from, t.onReport(body, now))
+		return
+	case k == kindAsk:
+		t.heard(from, t.onAsk(body))
 		return
 	case k == kindList:
 		err = t.guard.packet(body)
@@ -166,6 +174,18 @@ func (t *transport) takePacket(b []byte, from net.Addr, now time.Time) {
 	select {
 	case t.packets <- &memberlist.Packet{Buf: body, From: from, Timestamp: now}:
 	case <-t.ctx.Done():
+	}
+}
+
+// heard counts a report, or a question for one, that was refused. Most are not
+// worth a line: a newcomer's first words may come before its name.
+func (t *transport) heard(from net.Addr, err error) {
+	switch {
+	case err == nil:
+	case causeOf(err) == causeBroken:
+		t.onRefused(from.String(), false, err)
+	default:
+		t.count.refused[causeOf(err)].Add(1)
 	}
 }
 
@@ -185,20 +205,21 @@ func (t *transport) acceptLoop() {
 			}
 			continue
 		}
-		select {
-		case t.room <- struct{}{}:
-			t.tasks.Go(func() { t.takeStream(conn) })
-		default:
-			t.onRefused(conn.RemoteAddr().String(), false, refuse(causeBusy, "%d", maxStreams))
-			conn.Close() // refused: how it closes does not matter
+		g, out := t.lobby.enter(conn)
+		if out != nil {
+			t.onRefused(out.RemoteAddr().String(), false, refuse(causeBusy, "it has sent nothing good yet, and others want its place"))
+			out.Close() // refused: how it closes does not matter
+		}
+		if g != nil {
+			t.tasks.Go(func() { t.takeStream(g) })
 		}
 	}
 }
 
 // takeStream reads a stream's first frame and hands the stream on. The place
 // is given back when the stream closes.
-func (t *transport) takeStream(conn net.Conn) {
-	s, ok := t.own(conn, func() { <-t.room })
+func (t *transport) takeStream(g *guest) {
+	s, ok := t.own(g.conn, func() { t.lobby.leave(g) })
 	if !ok {
 		return
 	}
@@ -207,7 +228,11 @@ func (t *transport) takeStream(conn net.Conn) {
 	if err == nil && k == kindList {
 		err = t.guard.stream(body)
 	}
+	if err == nil {
+		t.lobby.vouch(g)
+	}
 	switch {
+	case errors.Is(err, net.ErrClosed): // it made room, or we stop
 	case err != nil:
 		t.refuseStream(s, err)
 	case k == kindList:
@@ -292,12 +317,13 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 func (t *transport) dial(ctx context.Context, addr string, timeout time.Duration) (*frameConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(timeout, maxDial))
 	defer cancel()
-	defer context.AfterFunc(t.ctx, cancel)()
+	defer context.AfterFunc(t.dialing, cancel)()
 	conn, err := t.net.dial(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	s, ok := t.own(conn, func() {})
+	kept := context.AfterFunc(t.dialing, func() { conn.Close() }) // whoever waits for an answer sees the end
+	s, ok := t.own(conn, func() { kept() })
 	if !ok {
 		return nil, errStopped
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/starling-lb/starling/gossip"
 	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/node/quorum"
 	"github.com/starling-lb/starling/proxy/backend"
 )
 
@@ -19,15 +20,18 @@ func (n *Node) joinCluster(ctx context.Context) error {
 	if !n.cfg.Cluster.On() {
 		return nil
 	}
+	self := gossip.Meta{
+		Name: n.cfg.Node.Name, Zone: n.cfg.Node.Zone, Version: Version().Version, ConfigHash: n.cfg.Hash(),
+		Cluster: n.clusterID(), Proxy: n.ProxyAddrs()[0], Admin: n.AdminAddr(), Level: quorum.Level, Expect: uint8(n.cfg.Cluster.BootstrapExpect),
+	}
+	if n.cfg.Shards.Host {
+		self.Roles |= gossip.Shards
+	}
 	cluster, err := gossip.New(n.cfg.Cluster.gossip(), gossip.Options{
-		ID: n.dir.id, Dir: n.dir.path,
-		Self: gossip.Meta{
-			Name: n.cfg.Node.Name, Zone: n.cfg.Node.Zone, Version: Version().Version, ConfigHash: n.cfg.Hash(),
-			Proxy: n.ProxyAddrs()[0], Admin: n.AdminAddr(),
-		},
+		ID: n.dir.id, Dir: n.dir.path, Self: self,
 		Logger: n.log.With("component", "gossip"), Metrics: n.registry,
 		Reports: n.reports, Hear: n.hear,
-		Listen: n.opt.Listen, ListenPacket: n.opt.ListenPacket, Dial: n.opt.DialPeers,
+		Listen: n.opt.ListenPeers, ListenPacket: n.opt.ListenPacket, Dial: n.opt.DialPeers,
 	})
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-lb/starling/node/admin"
+	"github.com/starling-lb/starling/node/quorum"
 	"github.com/starling-lb/starling/node/yamlstrict"
 	"github.com/starling-lb/starling/proxy"
 	"github.com/starling-lb/starling/proxy/backend"
@@ -21,6 +22,7 @@ import (
 type Config struct {
 	Node      Self                        `yaml:"node"`
 	Cluster   ClusterConfig               `yaml:"cluster"`
+	Shards    quorum.Config               `yaml:"shards"`
 	Admin     admin.Config                `yaml:"admin"`
 	Log       LogConfig                   `yaml:"log"`
 	AccessLog proxy.AccessLogConfig       `yaml:"access_log"`
@@ -48,6 +50,7 @@ type LogConfig struct {
 func DefaultConfig() Config {
 	return Config{
 		Node:      Self{DataDir: "./starling-data", DrainTimeout: 2 * time.Minute},
+		Shards:    quorum.DefaultConfig(),
 		Admin:     admin.DefaultConfig(),
 		Log:       LogConfig{Level: "info", Format: "text"},
 		AccessLog: proxy.DefaultAccessLog(),
@@ -101,7 +104,7 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (Config, e
 
 // elements holds the defaults of what stands in lists and maps.
 func elements() []any {
-	return []any{proxy.DefaultListener(), proxy.DefaultRoute(), proxy.DefaultPool(), backend.DefaultConfig()}
+	return []any{proxy.DefaultListener(), proxy.DefaultRoute(), proxy.DefaultPool(), proxy.DefaultSession(), backend.DefaultConfig()}
 }
 
 // complete fills in what follows from the rest of the file or from the host.
@@ -145,11 +148,13 @@ func Print(w io.Writer, c Config) error {
 }
 
 // Hash tells configurations apart. What differs from node to node by its
-// nature, names, directories and own addresses, does not count: nodes of one
-// cluster are meant to have the same hash.
+// nature, names, directories, own addresses and certificates, and whether it
+// keeps replicas, does not count: nodes of one cluster are meant to have the
+// same hash.
 func (c Config) Hash() string {
 	c.Node.Name, c.Node.Zone, c.Node.DataDir, c.Admin.Address = "", "", "", ""
-	c.Cluster.Bind, c.Cluster.Advertise, c.Cluster.Seeds = "", "", nil
+	c.Cluster.Bind, c.Cluster.RPC, c.Cluster.Advertise, c.Cluster.Seeds = "", "", "", nil
+	c.Cluster.TLS.CertFile, c.Cluster.TLS.KeyFile, c.Shards.Host = "", "", false
 	c.Listeners = slices.Clone(c.Listeners)
 	for i := range c.Listeners {
 		c.Listeners[i].Address = ""

@@ -25,6 +25,7 @@ func check(c Config, r *yamlstrict.Report) {
 	checkSelf(c.Node, under("node", r.Fault))
 	checkFiles(c.Admin, under("admin", r.Fault)) // before Validate, which only sees that they exist
 	checkCluster(c.Cluster, under("cluster", r.Fault))
+	c.Shards.Validate(under("shards", r.Fault))
 	c.Admin.Validate(under("admin", r.Fault))
 	c.Tracing.Validate(under("tracing", r.Fault))
 	if len(c.Listeners) == 0 {
@@ -150,6 +151,7 @@ func checkPorts(c Config, f fault) {
 		claim(fmt.Sprintf("listeners[%d].address", i), l.Address)
 	}
 	claim("cluster.bind", c.Cluster.Bind)
+	claim("cluster.rpc", c.Cluster.RPC)
 	claim("admin.address", c.Admin.Address)
 }
 

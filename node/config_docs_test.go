@@ -21,10 +21,10 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := map[string]string{ // defaults that are no value
-		"node.name": "the host's name", "cluster.bind": "`127.0.0.1:7946`", "listeners[].address": "required", "listeners[].routes": "everything to the only pool",
+		"node.name": "the host's name", "cluster.bind": "`127.0.0.1:7946`", "cluster.rpc": "`127.0.0.1:7947`", "cluster.bootstrap_expect": "`3`", "listeners[].address": "required", "listeners[].routes": "everything to the only pool",
 		"listeners[].routes[].pool": "required", "pools.*.backends": "required", "pools.*.backends[].url": "required",
 		"pools.*.backends[].id": "host:port of the url", "pools.*.timeouts.backend_keepalive": "`90s`",
-		"pools.*.retry.methods": "`[GET, HEAD, OPTIONS, PUT, DELETE]`",
+		"pools.*.sticky.key": "`[header:X-Session-ID, cookie:starling]`", "pools.*.retry.methods": "`[GET, HEAD, OPTIONS, PUT, DELETE]`",
 	}
 	order, values := fullKeys(t)
 	var want []string
@@ -76,7 +76,7 @@ func typeOf(t *testing.T, key string) string {
 		if !ok {
 			t.Fatalf("no field for %s", key)
 		}
-		if typ, tag = field.Type, field.Tag; isList {
+		if typ, tag = field.Type, field.Tag; isList || typ.Kind() == reflect.Pointer {
 			typ = typ.Elem()
 		}
 	}

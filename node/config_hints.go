@@ -81,6 +81,9 @@ func hintPool(c Config, name string, hint fault) {
 		hint("backend.tls", "is for backends with an https url, and none has one; write https, or take it out")
 	}
 	hintPlacement(p, hint)
+	if p.Sticky != nil {
+		hintSessions(p, hint)
+	}
 	if p.Timeouts.StreamIdle == 0 && p.Timeouts.StreamTotal == 0 {
 		hint("timeouts.stream_idle", "has no limit, nor has stream_total, so a backend that hangs holds its streams for ever")
 	}
@@ -97,5 +100,24 @@ func hintPlacement(p proxy.PoolConfig, hint fault) {
 	}
 	if p.Backend.SlowStart > 10*time.Minute {
 		hint("backend.slow_start", "%v is long: until then the others carry a new backend's part", p.Backend.SlowStart)
+	}
+}
+
+func hintSessions(p proxy.PoolConfig, hint fault) {
+	s, total := p.Sticky, p.Timeouts.StreamTotal
+	if s.TTL > 0 && total > 0 && s.TTL < total {
+		hint("sticky.ttl", "%v is shorter than timeouts.stream_total (%v), the longest stream: a conversation may be forgotten while its client still reads; let it last as long as the longest pause between two turns", s.TTL, total)
+	}
+	if drain := p.Backend.DrainTimeout; total > 0 && drain > 0 && drain < 2*total {
+		hint("backend.drain_timeout", "%v is less than twice timeouts.stream_total (%v), and the sessions of a backend that drains are moved between their turns: a long one may keep its session there; let a drain last twice the longest stream", drain, total)
+	}
+	if i := slices.Index(s.Key, "client_ip"); i >= 0 {
+		hint(fmt.Sprintf("sticky.key[%d]", i), "clients behind one NAT or proxy are one session then, on one backend; name a header or cookie where there is one")
+		if i+1 < len(s.Key) {
+			hint(fmt.Sprintf("sticky.key[%d]", i+1), "is never looked for, since every request has a client_ip before it; put client_ip last")
+		}
+	}
+	if s.Cookie.TTL > 0 && s.TTL > s.Cookie.TTL {
+		hint("sticky.cookie.ttl", "%v is shorter than sticky.ttl (%v), so browsers forget a session before starling does", s.Cookie.TTL, s.TTL)
 	}
 }

@@ -35,6 +35,11 @@ func TestHints(t *testing.T) {
 			p.Backend.SlowStart = time.Hour
 			c.Pools["llm"] = p
 		}},
+		{"pools.llm.sticky.ttl: 1m0s is shorter than", func(c *Config) { c.Node.DrainTimeout = 0; setSessions(c, time.Minute, 0, 20*time.Minute) }},
+		{"pools.llm.backend.drain_timeout: 30m0s is less", func(c *Config) { c.Node.DrainTimeout = 0; setSessions(c, time.Hour, 0, 15*time.Minute+1) }},
+		{"", func(c *Config) { c.Node.DrainTimeout = 0; setSessions(c, time.Hour, time.Hour, 15*time.Minute) }},
+		{"pools.llm.sticky.key[0]: clients behind one NAT", func(c *Config) { setSessions(c, 0, 0, 0, "client_ip") }},
+		{"pools.llm.sticky.cookie.ttl: 1m0s is shorter", func(c *Config) { setSessions(c, time.Hour, time.Minute, 0) }},
 		{"timeouts.request_header: has no limit", func(c *Config) { c.Timeouts.RequestHeader = 0 }},
 		{"timeouts.keepalive_idle: has no limit", func(c *Config) { c.Timeouts.KeepaliveIdle = 0 }},
 		{"timeouts.write_idle: has no limit", func(c *Config) { c.Timeouts.WriteIdle = 0 }},
@@ -77,4 +82,24 @@ func setWeights(c *Config, policy string) {
 	p := c.Pools["llm"]
 	p.Backends = []backend.Config{{URL: "http://h:1", Weight: 1}, {URL: "http://h:2", Weight: 2}}
 	c.Pools["llm"] = p
+}
+
+// setSessions also has a backend's drain last half an hour.
+func setSessions(c *Config, ttl, cookie, total time.Duration, keys ...string) {
+	p, s := c.Pools["llm"], proxy.DefaultSession()
+	s.TTL, s.Cookie.TTL, p.Timeouts.StreamTotal, p.Backend.DrainTimeout = ttl, cookie, total, 30*time.Minute
+	if keys != nil {
+		s.Key = keys
+	}
+	p.Sticky = &s
+	c.Pools["llm"] = p
+}
+
+// What stands behind client_ip is named too: it is dead.
+func TestHintKeyBehindAddress(t *testing.T) {
+	c := full()
+	setSessions(&c, 0, 0, 0, "client_ip", "header:X-Session-ID")
+	if got := Hints(c); len(got) != 2 || !strings.HasPrefix(got[1], "pools.llm.sticky.key[1]: is never looked for") {
+		t.Errorf("hints %q", got)
+	}
 }

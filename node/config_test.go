@@ -63,6 +63,8 @@ func full() Config {
 	l, r, p, b := proxy.DefaultListener(), proxy.DefaultRoute(), proxy.DefaultPool(), backend.DefaultConfig()
 	b.ID, b.URL = "127.0.0.1:9001", "http://127.0.0.1:9001"
 	p.Backends = []backend.Config{b}
+	sessions := proxy.DefaultSession()
+	p.Sticky = &sessions
 	r.Pool = "llm"
 	l.Address, l.Routes = "127.0.0.1:8080", []proxy.RouteConfig{r}
 	c.Listeners, c.Pools = []proxy.ListenerConfig{l}, map[string]proxy.PoolConfig{"llm": p}
@@ -125,6 +127,9 @@ func TestSmallestFileIsComplete(t *testing.T) {
 	c := parse(t, smallest)
 	want := full()
 	want.Node.Name, _ = os.Hostname()
+	pool := want.Pools["llm"]
+	pool.Sticky = nil
+	want.Pools["llm"] = pool
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got %+v\nwant %+v", c, want)
 	}
@@ -200,6 +205,9 @@ func TestHash(t *testing.T) {
 		{"node.data_dir", func(c *Config) { c.Node.DataDir = "/var/lib/starling" }, true},
 		{"node.zone", func(c *Config) { c.Node.Zone = "b" }, true},
 		{"where it gossips", func(c *Config) { c.Cluster.Bind, c.Cluster.Seeds = "127.0.0.1:1", []string{"a:1"} }, true},
+		{"where it calls", func(c *Config) { c.Cluster.RPC, c.Cluster.TLS.CertFile = "127.0.0.1:2", "lb-2.crt" }, true},
+		{"shards.host", func(c *Config) { c.Shards.Host = false }, true},
+		{"shards.count", func(c *Config) { c.Shards.Count = 64 }, false},
 		{"cluster.label", func(c *Config) { c.Cluster.Label = "blue" }, false},
 		{"admin.address", func(c *Config) { c.Admin.Address = "127.0.0.1:9902" }, true},
 		{"a listener's address", func(c *Config) { c.Listeners[0].Address = "127.0.0.1:8081" }, true},

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/starling-lb/starling/node/admin"
+	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/proxy/backend"
 )
 
@@ -26,6 +27,13 @@ type decisions struct {
 	Format   int                 `json:"format"`
 	Backends map[string]decision `json:"backends"`
 	Policies map[string]string   `json:"policies"` // by pool
+	Seconds  map[string]second   `json:"seconds,omitempty"`
+}
+
+// second is a policy that operators have measured beside a pool's first.
+type second struct {
+	Policy string  `json:"policy"`
+	Share  float64 `json:"share"`
 }
 
 const decisionsFormat = 1
@@ -64,16 +72,29 @@ func (d decisions) with(id string, change func(*decision)) decisions {
 	return next
 }
 
-// withPolicy is a copy that differs in one pool's policy; "" is none.
-func (d decisions) withPolicy(pool, policy string) decisions {
+// withPolicy is a copy that differs in one pool's policies; "" is none.
+func (d decisions) withPolicy(pool string, want api.Policy) decisions {
 	next := d
-	next.Policies = maps.Clone(d.Policies)
-	if next.Policies == nil {
-		next.Policies = map[string]string{}
+	next.Policies = changed(d.Policies, pool, want.Policy)
+	next.Seconds = changed(d.Seconds, pool, second{want.Second, want.Share})
+	return next
+}
+
+// policy is what operators decided of a pool's policies.
+func (d decisions) policy(pool string) api.Policy {
+	s := d.Seconds[pool]
+	return api.Policy{Policy: d.Policies[pool], Second: s.Policy, Share: s.Share}
+}
+
+// changed is a copy of m that has v at key; the zero V is none.
+func changed[V comparable](m map[string]V, key string, v V) map[string]V {
+	next := maps.Clone(m)
+	if next == nil {
+		next = map[string]V{}
 	}
-	next.Policies[pool] = policy
-	if policy == "" {
-		delete(next.Policies, pool)
+	var none V
+	if next[key] = v; v == none {
+		delete(next, key)
 	}
 	return next
 }

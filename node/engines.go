@@ -5,13 +5,18 @@ import (
 	"net"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/node/engine"
 	"github.com/starling-lb/starling/proxy/backend"
 )
 
-// readers are those of the pools whose engines tell their load.
-func (n *Node) readers() []*engine.Reader {
-	var list []*engine.Reader
+// engines are the readers of the pools whose engines tell their load, by pool.
+type engines map[string]*engine.Reader
+
+func (n *Node) readers() engines {
+	all := engines{}
 	for _, p := range n.proxy.Pools() {
 		kind := engine.Kind(n.cfg.Pools[p.Name].Backend.Engine)
 		switch kind {
@@ -20,7 +25,7 @@ func (n *Node) readers() []*engine.Reader {
 		case "auto":
 			kind = ""
 		}
-		list = append(list, engine.New(engine.Options{
+		all[p.Name] = engine.New(engine.Options{
 			Logger: n.log.With("component", "engine", "pool", p.Name), Kind: kind, Backends: p.Backends,
 			Client: engine.ClientOf(func(ctx context.Context, b *backend.Backend) (net.Conn, error) {
 				return n.proxy.Connect(ctx, p.Name, b)
@@ -28,9 +33,9 @@ func (n *Node) readers() []*engine.Reader {
 			Tell: func(b *backend.Backend, r engine.Reading, now time.Time) {
 				b.SetEngine(r.Running, r.Waiting, 0, now)
 			},
-		}))
+		})
 	}
-	return list
+	return all
 }
 
 func (n *Node) askEngines(ctx context.Context) error {
@@ -45,5 +50,61 @@ func (n *Node) askEngines(ctx context.Context) error {
 func (n *Node) stopAsking() {
 	for _, r := range n.engines {
 		r.Stop()
+	}
+}
+
+// said is what the backend's engine said last; nil where it says nothing.
+func (e engines) said(pool string, b *backend.Backend) *api.Engine {
+	r := e[pool]
+	if r == nil {
+		return nil
+	}
+	last, ok := r.Said(b)
+	if !ok {
+		return nil
+	}
+	return &api.Engine{Name: string(last.Engine), Running: last.Running, Waiting: last.Waiting, Cache: last.Cache}
+}
+
+// engineGauges are what the engines said last, read when somebody asks.
+type engineGauges struct {
+	node                    *Node
+	running, waiting, cache *prometheus.Desc
+}
+
+func (n *Node) registerEngines() error {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("starling_engine_"+name, help, []string{"pool", "backend"}, nil)
+	}
+	return n.registry.Register(&engineGauges{
+		node:    n,
+		running: desc("running", "Requests that a backend's engine works on, all its clients', by its own word."),
+		waiting: desc("waiting", "Requests that a backend's engine holds back, by its own word."),
+		cache:   desc("cache_usage", "Share of its cache for contexts that a backend's engine uses, by its own word; 0 where it tells none."),
+	})
+}
+
+// Describe implements prometheus.Collector.
+func (g *engineGauges) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{g.running, g.waiting, g.cache} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (g *engineGauges) Collect(ch chan<- prometheus.Metric) {
+	for _, p := range g.node.proxy.Pools() {
+		for _, b := range p.Backends() {
+			said := g.node.engines.said(p.Name, b)
+			if said == nil {
+				continue
+			}
+			gauge := func(d *prometheus.Desc, v float64) {
+				ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, p.Name, b.ID)
+			}
+			gauge(g.running, float64(said.Running))
+			gauge(g.waiting, float64(said.Waiting))
+			gauge(g.cache, said.Cache)
+		}
 	}
 }

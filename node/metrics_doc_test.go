@@ -123,11 +123,11 @@ func startBare(t *testing.T) *Node {
 	file := fmt.Sprintf(`
 node: {data_dir: %q}
 admin: {address: "127.0.0.1:0"}
-cluster: {bind: "127.0.0.1:0"}
+cluster: {bind: "127.0.0.1:0", rpc: "127.0.0.1:0", bootstrap_expect: 1}
 listeners:
   - {address: "127.0.0.1:0"}
   - {address: "127.0.0.1:0", tls: {cert_file: %q, key_file: %q}, proxy_protocol: true, trusted_proxies: [10.0.0.0/8]}
-pools: {used: {backends: ["http://127.0.0.1:1"], placement: {second: random}}}
+pools: {used: {backends: ["http://127.0.0.1:1"], placement: {second: random}, sticky: {}}}
 `, t.TempDir(), cert, key)
 	cfg, err := Parse("bare.yaml", []byte(file), os.LookupEnv)
 	if err != nil {

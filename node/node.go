@@ -21,7 +21,7 @@ import (
 	"github.com/starling-lb/starling/gossip"
 	"github.com/starling-lb/starling/node/admin"
 	"github.com/starling-lb/starling/node/discovery"
-	"github.com/starling-lb/starling/node/engine"
+	"github.com/starling-lb/starling/node/quorum"
 	"github.com/starling-lb/starling/proxy"
 	"github.com/starling-lb/starling/proxy/backend"
 	"github.com/starling-lb/starling/proxy/health"
@@ -34,9 +34,10 @@ var ErrDraining = errors.New("node is draining")
 type Options struct {
 	Logger *slog.Logger
 	Dial   proxy.Dialer   // to backends
-	Listen proxy.Listener // for clients, the admin API and other nodes
+	Listen proxy.Listener // for clients and the admin API
 
 	ListenPacket func(ctx context.Context, network, address string) (net.PacketConn, error) // for other nodes
+	ListenPeers  proxy.Listener                                                             // likewise; nil: Listen
 	DialPeers    proxy.Dialer                                                               // to other nodes
 }
 
@@ -50,9 +51,10 @@ type Node struct {
 	prober   *health.Prober
 	supply   *supply
 	finders  []*discovery.Finder
-	engines  []*engine.Reader
+	engines  engines
 	admin    *admin.Server
 	cluster  atomic.Pointer[gossip.Cluster] // nil: a node alone, or not started
+	quorum   atomic.Pointer[quorum.Quorum]  // nil: there is nothing to agree on, or not started
 	looked   map[string]bool                // backends whose checks by others are to be judged; hear alone uses it
 	dir      *dataDir
 	started  time.Time
@@ -76,6 +78,12 @@ func New(cfg Config, opt Options) (*Node, error) {
 	if opt.Listen == nil {
 		opt.Listen = (&net.ListenConfig{}).Listen
 	}
+	if opt.ListenPeers == nil {
+		opt.ListenPeers = opt.Listen
+	}
+	if opt.DialPeers == nil {
+		opt.DialPeers = (&net.Dialer{}).DialContext
+	}
 	n.opt = opt
 	if err := n.describe(); err != nil {
 		return nil, err
@@ -85,6 +93,7 @@ func New(cfg Config, opt Options) (*Node, error) {
 		Listeners: cfg.Listeners, Timeouts: cfg.Timeouts, Pools: cfg.Pools, AccessLog: cfg.AccessLog, Tracing: cfg.Tracing,
 	}, proxy.Options{
 		Node: cfg.Node.Name, Logger: n.log.With("component", "proxy"), Registry: n.registry, Dial: opt.Dial, Listen: opt.Listen, Ready: n.Ready,
+		Sessions: sessions{n},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
@@ -108,6 +117,9 @@ func New(cfg Config, opt Options) (*Node, error) {
 		}
 	}
 	n.engines = n.readers()
+	if err := n.registerEngines(); err != nil {
+		return nil, fmt.Errorf("engines: %w", err)
+	}
 	n.admin, err = admin.New(cfg.Admin, admin.Options{
 		Node: n, Gatherer: n.registry, Logger: n.log.With("component", "admin"), Listen: opt.Listen,
 	})
@@ -161,7 +173,9 @@ func (n *Node) parts() []part {
 		part{n.prober.Start, func(context.Context) error { n.prober.Stop(); return nil }},
 		part{n.askEngines, func(context.Context) error { n.stopAsking(); return nil }},
 		part{n.admin.Start, n.admin.Stop},
+		part{n.remember, func(context.Context) error { return nil }},
 		part{n.joinCluster, n.leaveCluster},
+		part{n.agree, n.disagree},
 	)
 }
 
@@ -221,6 +235,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.mu.Unlock()
 	n.log.Info("draining", "streams", n.proxy.InFlight(), "deadline", n.drain, "notice", notice)
 	n.sayDraining()
+	yielded := n.yield(ctx)
 	n.giveNotice(ctx, notice)
 	for _, f := range n.finders {
 		f.Stop()
@@ -234,7 +249,8 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.log.Info("drained", "finished", report.Finished, "cut", report.Cut)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	return errors.Join(n.leaveCluster(last), n.admin.Stop(last), n.dir.close())
+	<-yielded
+	return errors.Join(n.disagree(last), n.leaveCluster(last), n.admin.Stop(last), n.dir.close())
 }
 
 // Drained counts what a Stop finished and cut.
@@ -263,6 +279,9 @@ func (n *Node) Ready() error {
 		return ErrDraining
 	case !n.ready:
 		return errors.New("node is starting")
+	}
+	if err := n.sessionsReady(); err != nil {
+		return err
 	}
 	n.polls.note(time.Now())
 	return nil

@@ -30,11 +30,16 @@ func (n *Node) RemoveBackend(pool, id string) error { return n.supply.remove(poo
 func (n *Node) WeighBackend(id string, weight int) error { return n.supply.weigh(id, weight) }
 
 // SetPolicy answers POST /v1/pools/{pool}/policy.
-func (n *Node) SetPolicy(pool, policy string) error {
-	if policy != "" && !slices.Contains(backend.Policies(), policy) {
-		return refuse(admin.BadRequest, "there is no policy %q; there are %s", policy, strings.Join(backend.Policies(), ", "))
+func (n *Node) SetPolicy(pool string, want api.Policy) error {
+	for _, policy := range []string{want.Policy, want.Second} {
+		if policy != "" && !slices.Contains(backend.Policies(), policy) {
+			return refuse(admin.BadRequest, "there is no policy %q; there are %s", policy, strings.Join(backend.Policies(), ", "))
+		}
 	}
-	return n.supply.rule(pool, policy)
+	if want.Share < 0 || want.Share > 1 || want.Share > 0 && want.Second == "" {
+		return refuse(admin.BadRequest, "share %v of a second policy %q: write a share from 0 to 1, and the policy that gets it", want.Share, want.Second)
+	}
+	return n.supply.rule(pool, want)
 }
 
 // ChangeBackend answers POST /v1/backends/{id}/drain and its like. Drains are
@@ -85,8 +90,8 @@ func (n *Node) apply(pool string, want wanted) error {
 		if p.Name != pool {
 			continue
 		}
-		if p.Placement().Policy != cmp.Or(want.policy, n.cfg.Pools[pool].Policy) {
-			if err := p.SetPolicy(want.policy, 0, ""); err != nil {
+		if chosen(p) != want.policy {
+			if err := p.SetPolicy(want.policy.Policy, want.policy.Share, want.policy.Second); err != nil {
 				return err
 			}
 		}
@@ -104,6 +109,12 @@ func (n *Node) apply(pool string, want wanted) error {
 	return nil
 }
 
+// chosen is what operators decided of the pool's policies, as it is in force.
+func chosen(p *backend.Pool) api.Policy {
+	c := p.Chosen()
+	return api.Policy{Policy: c.Policy, Second: c.Second, Share: c.Share}
+}
+
 // drainEnd is when a drain that begins now is given up; zero: never.
 func (n *Node) drainEnd(pool string, now time.Time) time.Time {
 	limit := n.cfg.Pools[pool].Backend.DrainTimeout
@@ -118,6 +129,7 @@ func (n *Node) Pools() api.Pools {
 	list := []api.Pool{}
 	for _, p := range n.proxy.Pools() {
 		entry := api.Pool{Name: p.Name, Policy: p.Placement().Policy, Usable: p.Usable(), Waiting: p.Waiting(), Panic: p.Panic()}
+		entry.Second, entry.Share = p.Placement().Second, p.Placement().Share
 		entry.StepTimeCV, entry.InFlightCV = p.Spread(time.Now())
 		for _, b := range p.Backends() {
 			entry.InFlight += b.InFlight()

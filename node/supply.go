@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/starling-lb/starling/node/admin"
+	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/proxy/backend"
 )
 
@@ -30,7 +31,7 @@ type supply struct {
 type wanted struct {
 	list    []backend.Config
 	drained map[string]bool // ids that operators drain
-	policy  string          // that operators chose; "": the configuration's
+	policy  api.Policy      // that operators chose
 }
 
 func newSupply(log *slog.Logger, apply func(string, wanted) error) *supply {
@@ -124,14 +125,14 @@ func (s *supply) hold(id string, drained bool) error {
 	return s.decide(id, func(d *decision) { d.Pool, d.Drained = pool, drained })
 }
 
-// rule has an operator's policy choose in a pool.
-func (s *supply) rule(pool, policy string) error {
+// rule has an operator's policies choose in a pool.
+func (s *supply) rule(pool string, want api.Policy) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.pool(pool) {
 		return s.noPool(pool)
 	}
-	return s.put(s.decided.withPolicy(pool, policy))
+	return s.put(s.decided.withPolicy(pool, want))
 }
 
 // reset takes every decision on a backend back.
@@ -182,7 +183,7 @@ func (s *supply) applyAll() error {
 			}
 			return true
 		})
-		want := wanted{list: list, drained: map[string]bool{}, policy: s.decided.Policies[pool]}
+		want := wanted{list: list, drained: map[string]bool{}, policy: s.decided.policy(pool)}
 		for _, c := range list {
 			want.drained[c.ID] = s.decided.Backends[c.ID].Drained
 		}

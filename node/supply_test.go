@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/starling-lb/starling/node/admin"
+	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/proxy/backend"
 )
 
@@ -113,12 +114,16 @@ func TestSupply(t *testing.T) {
 	if got := s.shows("code"); got != "x*1" {
 		t.Errorf("the other pool has %q", got)
 	}
-	if err := s.rule("llm", "random"); err != nil || s.has["llm"].policy != "random" || s.has["code"].policy != "" {
+	mixed := api.Policy{Policy: "random", Second: "p2c", Share: 0.25}
+	if err := s.rule("llm", mixed); err != nil || s.has["llm"].policy != mixed || s.has["code"].policy != (api.Policy{}) {
 		t.Errorf("policy %+v, %v", s.has["llm"], err)
 	}
 	s.again(t, listed)
-	if s.has["llm"].policy != "random" {
-		t.Error("the policy did not outlive a restart")
+	if s.has["llm"].policy != mixed {
+		t.Error("the policies did not outlive a restart")
+	}
+	if err := s.rule("llm", api.Policy{}); err != nil || s.has["llm"].policy != (api.Policy{}) {
+		t.Errorf("taken back: %+v, %v", s.has["llm"], err)
 	}
 }
 
@@ -137,7 +142,7 @@ func TestSupplyRefuses(t *testing.T) {
 		{"no weight", s.weigh("a", 0), admin.BadRequest},
 		{"no such backend", s.hold("y", true), admin.NotFound},
 		{"nothing to reset", s.reset("y"), admin.NotFound},
-		{"no such pool", s.rule("nope", "random"), admin.NotFound},
+		{"no such pool", s.rule("nope", api.Policy{Policy: "random"}), admin.NotFound},
 	} {
 		var e *admin.Error
 		if !errors.As(c.err, &e) || e.Code != c.code {

@@ -9,7 +9,7 @@ import (
 )
 
 // Status answers GET /v1/status. A node without a cluster section is its only
-// member, and keeps no shards.
+// member, and keeps shards only if it has sessions.
 func (n *Node) Status() api.Status {
 	state := backend.MemberAlive
 	drain := n.drainInfo()
@@ -17,7 +17,7 @@ func (n *Node) Status() api.Status {
 		state = backend.MemberDraining
 	}
 	members, alive := n.counted()
-	return api.Status{
+	s := api.Status{
 		Node: api.Node{
 			ID: n.dir.id, Name: n.cfg.Node.Name, Version: Version().Version, State: state, Started: n.started,
 		},
@@ -26,6 +26,8 @@ func (n *Node) Status() api.Status {
 		Drain:      drain,
 		ConfigHash: n.cfg.Hash(),
 	}
+	n.agreed(&s)
+	return s
 }
 
 func (n *Node) drainInfo() *api.Drain {
@@ -50,6 +52,7 @@ func (n *Node) Backends() api.Backends {
 				InFlight: api.InFlight{Local: b.InFlight(), Cluster: b.InFlight() + int64(b.Elsewhere().InFlight), Waiting: b.Waiting()},
 			}
 			entry.Slow, entry.Speed, entry.StepTime = b.Slow(), b.Rate(), b.StepTime(now)
+			entry.Engine = n.engines.said(p.Name, b)
 			if s.State == backend.Ejected {
 				entry.EjectedUntil = &s.Until
 			}
@@ -68,6 +71,7 @@ func (n *Node) Streams(limit int) api.StreamList {
 	for _, s := range n.proxy.Streams(limit) {
 		list = append(list, api.Stream{
 			ID: strconv.FormatUint(s.ID, 10), Pool: s.Pool, Backend: s.Backend, Started: s.Started, Phase: string(s.Phase), Client: s.Client, BytesOut: s.BytesOut,
+			SessionEpoch: uint64(s.Epoch),
 		})
 	}
 	return api.StreamList{Streams: list}

@@ -14,10 +14,10 @@ import (
 const (
 	maxLogged      = 2 << 10 // host and target
 	maxLoggedName  = 256     // request id, pool, backend
-	maxLoggedToken = 64      // client, method, reason
+	maxLoggedToken = 64      // client, method, reason, lookup
 
 	// maxAccessLine bounds a line: each byte may become six, such as \u0000.
-	maxAccessLine = 6*(2*maxLogged+3*maxLoggedName+3*maxLoggedToken) + 1<<10
+	maxAccessLine = 6*(2*maxLogged+3*maxLoggedName+4*maxLoggedToken) + 1<<10
 )
 
 // accessEntry is what the access log says of a stream. Texts are read only
@@ -33,7 +33,8 @@ type accessEntry struct {
 	code      backend.Code // of an answer of starling's own
 	pool      string
 	backend   string
-	epoch     uint64 // of the session's binding; 0: no session
+	epoch     uint32 // of the session's binding; 0: it has none
+	lookup    Lookup // how its session was found; empty: the pool has none
 	attempts  int
 	queued    time.Duration
 	connected time.Duration
@@ -64,7 +65,8 @@ func appendAccessLine(dst []byte, e *accessEntry) []byte {
 	dst = appendText(dst, "code", e.code, maxLoggedToken)
 	dst = appendText(dst, "pool", e.pool, maxLoggedName)
 	dst = appendText(dst, "backend", e.backend, maxLoggedName)
-	dst = strconv.AppendUint(appendKey(dst, "session_epoch"), e.epoch, 10)
+	dst = strconv.AppendUint(appendKey(dst, "session_epoch"), uint64(e.epoch), 10)
+	dst = appendText(dst, "lookup", e.lookup, maxLoggedToken)
 	dst = appendNumber(dst, "attempts", int64(e.attempts))
 	dst = appendMillis(dst, "queue_ms", e.queued)
 	dst = appendMillis(dst, "connect_ms", e.connected)

@@ -9,8 +9,9 @@ import (
 	"github.com/starling-lb/starling/proxy/wire"
 )
 
-// How much of a body, and how long, a route by one of its fields may wait for.
-// The field of a longer or slower body is not found; the body goes on as it is.
+// How much of a body a route by one of its fields may wait for, and how long a
+// request waits for its body in all. The field of a longer or slower body is not
+// found; the body goes on as it is.
 const (
 	maxRouteBody  = 256 << 10
 	routeBodyWait = time.Second
@@ -21,7 +22,6 @@ type jsonField struct{ name, value string }
 
 // route finds the pool of a request; nil where no route matches.
 func (c *client) route() (*pool, error) {
-	var body *bodyFields // of a request that asks for it
 	for i := range c.listener.routes {
 		r := &c.listener.routes[i]
 		if !r.matches(&c.req) {
@@ -31,10 +31,7 @@ func (c *client) route() (*pool, error) {
 			if !c.sendsJSON() {
 				continue
 			}
-			if body == nil {
-				body = &bodyFields{}
-			}
-			ok, err := body.match(c, r.json)
+			ok, err := c.looked().match(c, r.json)
 			if err != nil {
 				return nil, err
 			}
@@ -47,6 +44,27 @@ func (c *client) route() (*pool, error) {
 	return nil, nil
 }
 
+// looked is what is known of the body's fields; nothing, the first time.
+func (c *client) looked() *bodyFields {
+	if c.fields == nil {
+		c.fields = &bodyFields{}
+	}
+	return c.fields
+}
+
+// jsonValue is the value of a field that begins and ends within so many bytes of
+// a JSON body; empty where it has none.
+func (c *client) jsonValue(name string, within int) ([]byte, error) {
+	if !c.sendsJSON() {
+		return nil, nil
+	}
+	f, _, err := c.looked().find(c, name, within)
+	if err != nil || f.state != fieldFound || f.end > within {
+		return nil, err
+	}
+	return f.appendValue(nil, c.fields.document(c)), nil
+}
+
 // bodyFields reads fields at the top of a request's JSON body as it comes. It
 // takes nothing off the connection: what it has seen is still sent on.
 type bodyFields struct {
@@ -56,6 +74,7 @@ type bodyFields struct {
 	framed int         // so far, in bytes of the buffer
 	data   []byte      // and what it held
 	by     time.Time   // until when more is waited for; zero: nothing was yet
+	limit  int         // of the body in bytes, up to which more was waited for
 	missed string      // why nothing more can be found; "" while it can
 
 	counted bool // as a miss: a body is one at most
@@ -64,7 +83,11 @@ type bodyFields struct {
 // match tells whether the body has all these fields.
 func (b *bodyFields) match(c *client, want []jsonField) (bool, error) {
 	for i := range want {
-		f, err := b.find(c, want[i].name)
+		f, miss, err := b.find(c, want[i].name, maxRouteBody)
+		if miss != "" && !b.counted {
+			b.counted = true
+			c.server.metrics.routeMisses.WithLabelValues(miss).Inc()
+		}
 		if err != nil || f.state != fieldFound || !f.is(want[i].value, b.document(c)) {
 			return false, err
 		}
@@ -88,31 +111,34 @@ func (c *client) sendsJSON() bool {
 		len(kind) > len(suffix) && bytes.EqualFold(kind[len(kind)-len(suffix):], []byte(suffix))
 }
 
-// find reads on until it is known what the field is, or that it cannot be.
-func (b *bodyFields) find(c *client, name string) (*fieldScan, error) {
-	f := b.scan(name)
+// find reads on until it is known what the field is, or that it cannot be; miss
+// says why it is not found. No more than limit bytes are waited for.
+func (b *bodyFields) find(c *client, name string, limit int) (f *fieldScan, miss string, err error) {
+	if b.missed == "far" && limit > b.limit {
+		b.missed = ""
+	}
+	b.limit = max(b.limit, limit)
+	f = b.scan(name)
 	for f.state == fieldUnknown && b.missed == "" {
-		if f.scan(b.document(c)) != fieldUnknown {
+		document := b.document(c)
+		if f.scan(document) != fieldUnknown {
 			break
 		}
-		if err := b.more(c); err != nil {
-			return f, err
+		if len(document) >= limit {
+			b.missed = "far"
+		} else if err := b.more(c, limit); err != nil {
+			return f, "", err
 		}
 	}
-	miss := b.missed
 	switch f.state {
 	case fieldFound:
-		return f, nil
+		return f, "", nil
 	case fieldAbsent:
-		miss = "absent"
+		return f, "absent", nil
 	case fieldMalformed:
-		miss = "malformed"
+		return f, "malformed", nil
 	}
-	if !b.counted {
-		b.counted = true
-		c.server.metrics.routeMisses.WithLabelValues(miss).Inc()
-	}
-	return f, nil
+	return f, b.missed, nil
 }
 
 func (b *bodyFields) scan(name string) *fieldScan {
@@ -146,8 +172,8 @@ func (b *bodyFields) document(c *client) []byte {
 	return b.data
 }
 
-// more waits for more of the body.
-func (b *bodyFields) more(c *client) error {
+// more waits for more of the body, up to limit bytes of it.
+func (b *bodyFields) more(c *client, limit int) error {
 	if b.chunks.Done() || c.req.Length >= 0 && int64(len(c.conn.Buffered())) >= c.req.Length {
 		b.missed = "malformed" // the document does not end
 		return nil
@@ -157,8 +183,8 @@ func (b *bodyFields) more(c *client) error {
 		b.by = from.Add(routeBodyWait)
 		c.stream.goAhead()
 	}
-	err := c.conn.More(b.by, maxRouteBody)
-	c.stream.bodyWait += time.Since(from)
+	err := c.conn.More(b.by, limit)
+	c.bodyWait += time.Since(from)
 	switch {
 	case err == nil:
 		return nil

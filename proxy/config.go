@@ -58,6 +58,7 @@ type PoolConfig struct {
 	Limits    Limits                `yaml:"limits"`
 	Headers   HeaderConfig          `yaml:"headers"`
 	Queue     QueueConfig           `yaml:"queue"`
+	Sticky    *SessionConfig        `yaml:"sticky"` // nil: the pool has no sessions
 }
 
 // BackendConfig holds what all backends of a pool share.
@@ -204,6 +205,9 @@ func (c PoolConfig) Validate(fault func(key, format string, args ...any)) {
 	c.Backend.TLS.Validate(func(key, format string, args ...any) { fault("backend."+key, format, args...) })
 	c.Placement.Validate(func(key, format string, args ...any) { fault("placement."+key, format, args...) })
 	c.Sources.Validate(func(key, format string, args ...any) { fault("discovery."+key, format, args...) })
+	if c.Sticky != nil {
+		c.Sticky.Validate(func(key, format string, args ...any) { fault("sticky."+key, format, args...) })
+	}
 	c.Retry.Validate(func(key, format string, args ...any) { fault("retry."+key, format, args...) })
 	if c.Backend.MaxStreams < 0 {
 		fault("backend.max_streams", "%d is negative; write 0 for no limit, or a count such as 16", c.Backend.MaxStreams)

@@ -1,6 +1,10 @@
 package proxy
 
-import "github.com/starling-lb/starling/proxy/wire"
+import (
+	"time"
+
+	"github.com/starling-lb/starling/proxy/wire"
+)
 
 // desk is what the goroutine that serves a connection works with. A stream that
 // goes on without a goroutine has none: it keeps a gist of what was on it.
@@ -11,6 +15,10 @@ type desk struct {
 	kept wire.Replay // of it, what may have to be sent again
 	out  []byte      // the request as sent on, then the head of the answer
 	body int         // where the request's body begins in out
+
+	fields   *bodyFields   // what is known of the body's fields; nil: nobody asked
+	bodyWait time.Duration // spent waiting for a body, to find its route or key
+	hashed   uint64        // of the key that the pool's policy goes by; 0: none
 
 	id     []byte // the request's id
 	trace  traceContext

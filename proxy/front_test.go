@@ -102,7 +102,24 @@ func newFront(t testing.TB, edit func(*proxy.PoolConfig), addrs ...string) *fron
 // newFrontOn is newFront on the portable loop or by edges.
 func newFrontOn(t testing.TB, plain bool, edit func(*proxy.PoolConfig), addrs ...string) *front {
 	t.Helper()
-	loop := &rig{plain: plain}
+	return newFrontFor(t, nil, plain, edit, addrs...)
+}
+
+// newFrontFor is newFrontOn with sessions.
+func newFrontFor(t testing.TB, sessions proxy.Sessions, plain bool, edit func(*proxy.PoolConfig), addrs ...string) *front {
+	t.Helper()
+	return startFront(t, sessions, &rig{plain: plain}, nil, edit, addrs...)
+}
+
+// newFrontTrusting is a front with sessions that believes proxies of these
+// networks.
+func newFrontTrusting(t testing.TB, sessions proxy.Sessions, trusted []string, edit func(*proxy.PoolConfig), addrs ...string) *front {
+	t.Helper()
+	return startFront(t, sessions, &rig{}, trusted, edit, addrs...)
+}
+
+func startFront(t testing.TB, sessions proxy.Sessions, loop *rig, trusted []string, edit func(*proxy.PoolConfig), addrs ...string) *front {
+	t.Helper()
 	p := proxy.DefaultPool()
 	p.Outlier.ConsecutiveFailures = 0
 	for i, addr := range addrs {
@@ -113,12 +130,12 @@ func newFrontOn(t testing.TB, plain bool, edit func(*proxy.PoolConfig), addrs ..
 	edit(&p)
 	l, r := proxy.DefaultListener(), proxy.DefaultRoute()
 	r.Pool = "llm"
-	l.Address, l.Routes = "127.0.0.1:0", []proxy.RouteConfig{r}
+	l.Address, l.Routes, l.TrustedProxies = "127.0.0.1:0", []proxy.RouteConfig{r}, trusted
 	g := &front{t: t, registry: prometheus.NewRegistry()}
 	var err error
 	g.Server, err = proxy.New(proxy.Config{Listeners: []proxy.ListenerConfig{l}, Timeouts: proxy.DefaultClientTimeouts(), Pools: map[string]proxy.PoolConfig{"llm": p}}, proxy.Options{
 		Logger: slog.New(slog.DiscardHandler), Registry: g.registry, Dial: loop.dialer,
-		Listen: loop.listener, Ready: func() error { return nil },
+		Listen: loop.listener, Ready: func() error { return nil }, Sessions: sessions,
 	})
 	if err == nil {
 		err = g.Start(t.Context())

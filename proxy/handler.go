@@ -103,7 +103,7 @@ func (c *client) Handle(err error) (again bool) {
 		return false
 	}
 	c.close = err != nil || c.req.Close
-	c.up = wire.Relay{Length: c.req.Length}
+	c.up, c.fields, c.bodyWait = wire.Relay{Length: c.req.Length}, nil, 0
 	if err == nil && c.ready() {
 		return !c.close
 	}
@@ -194,17 +194,20 @@ func (c *client) admit() (*pool, error) {
 	return p, nil
 }
 
-// prepare writes down what is sent to a backend first: the head, and what of
-// the body has come with it.
+// prepare finds what the stream is placed by, and writes down what is sent to a
+// backend first: the head, and what of the body has come with it.
 func (c *client) prepare(p *pool) error {
 	c.stream.enter(p)
 	c.adopt(p.cfg.Headers.RequestID)
+	if err := c.stream.keyed(); err != nil {
+		return err
+	}
 	t := p.cfg.Timeouts
 	c.up = wire.Relay{
 		From: &c.conn.End, Length: c.req.Length, Limit: p.cfg.Limits.MaxRequestBody,
 		ReadIdle: t.RequestBodyIdle, WriteIdle: t.StreamIdle, Sent: &c.stream.in, Read: &c.stream.read,
 	}
-	c.out = c.appendHead(c.out[:0], p, "")
+	c.out = c.appendHead(c.out[:0], "")
 	c.body = len(c.out)
 	var err error
 	if c.out, err = c.up.Take(c.out); err != nil {
@@ -215,10 +218,11 @@ func (c *client) prepare(p *pool) error {
 	return nil
 }
 
-func (c *client) appendHead(dst []byte, p *pool, hostname string) []byte {
+func (c *client) appendHead(dst []byte, hostname string) []byte {
+	p := c.stream.pool
 	return c.req.AppendForward(dst, wire.Forwarding{
 		Client: c.addr, TLS: c.secure, Trusted: c.trusted, Host: hostname, IDName: p.cfg.Headers.RequestID, RequestID: c.id,
-		Trace: c.hop, NewTrace: c.parent == [8]byte{},
+		Trace: c.hop, NewTrace: c.parent == [8]byte{}, EpochName: p.epochHeader, Epoch: c.stream.epoch(),
 	})
 }
 

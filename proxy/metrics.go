@@ -32,6 +32,8 @@ type metrics struct {
 	spanDrops    prometheus.Counter
 	drains       *prometheus.CounterVec
 	drainTimes   prometheus.Histogram
+	lookups      *prometheus.CounterVec
+	binds        prometheus.Histogram
 
 	speeds, stepSpread, streamSpread *prometheus.Desc
 
@@ -51,6 +53,7 @@ type poolMetrics struct {
 	retries   prometheus.Counter
 	exhausted prometheus.Counter
 	waits     prometheus.Observer
+	lookups   map[Lookup]prometheus.Counter // nil: the pool has no sessions
 }
 
 func newMetrics(s *Server) *metrics {
@@ -97,6 +100,10 @@ func newMetrics(s *Server) *metrics {
 		drainTimes: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "starling", Name: "drain_seconds", Help: "How long drains of backends took.", Buckets: long,
 		}),
+		lookups: counter("sticky_lookups_total", "Requests to pools with sessions, by how their session was found.", "pool", "result"),
+		binds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "starling", Name: "bind_seconds", Help: "From a request's head to the answer where its session lives, for those that this node did not know.", Buckets: long,
+		}),
 		panics:       desc("panic", "1 while so few backends are usable that their health is ignored.", "pool"),
 		waiting:      desc("queue_waiting", "Streams of this node that wait for a backend with room.", "pool"),
 		replay:       desc("replay_bytes", "Bytes of requests' bodies that are kept to be sent again."),
@@ -113,7 +120,7 @@ func newMetrics(s *Server) *metrics {
 func (m *metrics) register(r prometheus.Registerer) error {
 	for _, c := range append(m.compared.collectors(),
 		m.streams, m.durations, m.firstBytes, m.added, m.ejections, m.retries, m.exhausted, m.waits, m.sheds, m.timeouts, m.acceptErrors,
-		m.routeMisses, m.logDrops, m.spanDrops, m.drains, m.drainTimes, m) {
+		m.routeMisses, m.logDrops, m.spanDrops, m.drains, m.drainTimes, m.lookups, m.binds, m) {
 		if err := r.Register(c); err != nil {
 			return err
 		}
@@ -191,10 +198,17 @@ func (m *metrics) forget(p *pool, now time.Time) {
 	}
 }
 
-func (m *metrics) pool(name string) *poolMetrics {
-	return &poolMetrics{
+func (m *metrics) pool(name string, sessions bool) *poolMetrics {
+	p := &poolMetrics{
 		retries: m.retries.WithLabelValues(name), exhausted: m.exhausted.WithLabelValues(name), waits: m.waits.WithLabelValues(name),
 	}
+	if sessions {
+		p.lookups = map[Lookup]prometheus.Counter{}
+		for _, l := range Lookups() {
+			p.lookups[l] = m.lookups.WithLabelValues(name, string(l))
+		}
+	}
+	return p
 }
 
 func (m *metrics) timeout(kind string) { m.timeouts.WithLabelValues(kind).Inc() }
@@ -205,6 +219,9 @@ func (m *metrics) shed(pool string, code backend.Code) {
 
 // settled counts a stream at its end; b is nil where it had no backend.
 func (m *metrics) settled(s *Stream, b *backend.Backend, why backend.Reason) {
+	if l := s.lookup(); l != "" {
+		s.pool.shedding.lookups[l].Inc()
+	}
 	if b == nil {
 		m.streams.WithLabelValues(s.poolName, "", string(why)).Inc()
 		return

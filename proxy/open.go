@@ -30,12 +30,22 @@ func (s *Stream) attempt() error {
 	if s.attempts > 1 {
 		s.pool.between.Add(-1)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.exchange()
 	}
+	for errors.Is(err, errMoved) {
+		if err = s.rejoin(); err == nil {
+			err = s.exchange()
+		}
+	}
+	return err
+}
+
+// exchange asks the backend where the stream has its place.
+func (s *Stream) exchange() error {
 	b := s.lease.Backend()
 	from, connecting := s.asking(), s.connecting
-	err = s.ask(b, false)
+	err := s.ask(b, false)
 	if err != nil && s.stale(err) {
 		s.renewed = true
 		s.pool.shedding.retries.Inc()
@@ -43,11 +53,14 @@ func (s *Stream) attempt() error {
 	}
 	if err == nil {
 		s.forget()
-		s.headed(b, from, s.connecting-connecting)
+		s.headed(from, s.connecting-connecting)
 		return nil
 	}
+	if errors.Is(err, errMoved) {
+		return err
+	}
 	if f := failureOf(err); f.blame {
-		s.pool.Failed(b, time.Now(), f.kind(), f.message)
+		s.pool.Failed(&s.lease, time.Now(), f.kind(), f.message)
 	}
 	return err
 }
@@ -68,6 +81,15 @@ func (s *Stream) ask(b *backend.Backend, fresh bool) error {
 		return err
 	}
 	err = s.hold(l, Waiting)
+	if err == nil {
+		err = s.look()
+	}
+	if errors.Is(err, errMoved) {
+		if s.letGo() != nil {
+			s.pool.keep(b, l) // nothing was sent
+		}
+		return err
+	}
 	if err == nil {
 		err = s.send(l, b)
 	}
@@ -128,16 +150,27 @@ func ownShortage(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
+// address writes the head anew where it says something of the backend, or of the
+// session's home there.
+func (s *Stream) address(b *backend.Backend) {
+	c, name := s.client, ""
+	switch {
+	case s.pool.cfg.Backend.Host == "backend":
+		name = b.Addr.Host
+	case s.visit == nil || s.pool.epochHeader == "":
+		return
+	}
+	body := slices.Clone(c.out[c.body:])
+	c.out = c.appendHead(c.out[:0], name)
+	c.body = len(c.out)
+	c.out = append(c.out, body...)
+}
+
 // send writes the head and what of the body is at hand, and has the rest
 // follow.
 func (s *Stream) send(l *wire.Link, b *backend.Backend) error {
 	c := s.client
-	if s.pool.cfg.Backend.Host == "backend" {
-		body := slices.Clone(c.out[c.body:])
-		c.out = c.appendHead(c.out[:0], s.pool, b.Addr.Host)
-		c.body = len(c.out)
-		c.out = append(c.out, body...)
-	}
+	s.address(b)
 	s.client.conn.Watch(!c.up.Ended())
 	err := l.Send(c.out, c.up.Ended(), s.pool.cfg.Timeouts.StreamIdle)
 	if err != nil {
@@ -148,7 +181,7 @@ func (s *Stream) send(l *wire.Link, b *backend.Backend) error {
 		return s.failed(l, err)
 	}
 	if s.attempts == 1 {
-		c.server.metrics.added.Observe((time.Since(s.started) - s.connecting - s.queued - s.bodyWait).Seconds())
+		c.server.metrics.added.Observe((time.Since(s.started) - s.connecting - s.queued - c.bodyWait).Seconds())
 	}
 	if !c.up.Ended() {
 		s.upload(l)

@@ -63,6 +63,7 @@ func TestWhatCountsAgainstABackend(t *testing.T) {
 		io.WriteString(c, okAnswer)
 		return true
 	})
+	idleSoon := func(p *PoolConfig) { p.Timeouts.StreamIdle = 30 * time.Millisecond }
 	for _, test := range []struct {
 		name string
 		play func(net.Conn, *bufio.Reader)
@@ -85,6 +86,16 @@ func TestWhatCountsAgainstABackend(t *testing.T) {
 			return breaks(c, n)
 		}), nil, ""},
 		{"hangs", turn(func(c net.Conn, _ int) bool { io.Copy(io.Discard, c); return false }), func(p *PoolConfig) { p.Timeouts.ResponseHeader = 30 * time.Millisecond }, "no answer in time"},
+		{"freezes within what it promised", turn(func(c net.Conn, _ int) bool {
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
+			io.Copy(io.Discard, c)
+			return false
+		}), idleSoon, "sent nothing for too long"},
+		{"is silent", turn(func(c net.Conn, _ int) bool {
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nid: 1\n\r\n")
+			io.Copy(io.Discard, c)
+			return false
+		}), idleSoon, ""},
 		{"late", late, nil, ""},
 		{"late, where that counts", late, func(p *PoolConfig) { p.Outlier.Latency = 20 * time.Millisecond }, "to the head of an answer"},
 		{"not late", says(200), func(p *PoolConfig) { p.Outlier.Latency = 10 * time.Second }, ""},

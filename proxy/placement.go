@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +14,7 @@ import (
 type PlacementConfig struct {
 	Knee        int     `yaml:"knee"`           // streams at a backend that slow each other to half the speed of one alone
 	Draws       int     `yaml:"draws" auto:"0"` // backends that p2c draws for each stream; auto: 2 to 4, by how many arrive within a report's age
-	HashKey     string  `yaml:"hash_key"`       // what consistent_hash goes by: client_ip, header:NAME, cookie:NAME or query:NAME
+	HashKey     string  `yaml:"hash_key"`       // what consistent_hash goes by: client_ip, header:NAME, cookie:NAME, query:NAME or json:FIELD
 	Second      string  `yaml:"second"`         // a policy to measure beside the first; empty: none
 	SecondShare float64 `yaml:"second_share"`   // of the streams, 0 to 1, that it places
 	BoundedLoad int     `yaml:"bounded_load"`   // percent of its part of the load that consistent_hash gives a backend at most; 0: no bound
@@ -54,89 +52,6 @@ func (c PoolConfig) placement() backend.Placement {
 	return backend.Placement{
 		Policy: c.Policy, Second: c.Placement.Second, Share: c.Placement.SecondShare, Knee: c.Placement.Knee, Draws: c.Placement.Draws, BoundedLoad: c.Placement.BoundedLoad, SlowStart: c.Backend.SlowStart,
 	}
-}
-
-// keySource says where in a request a key is.
-type keySource struct {
-	kind string // client_ip, header, cookie or query
-	name string
-}
-
-var errKeySource = errors.New("write client_ip, header:NAME, cookie:NAME or query:NAME")
-
-func parseKeySource(s string) (keySource, error) {
-	kind, name, named := strings.Cut(s, ":")
-	switch kind {
-	case "client_ip":
-		if !named {
-			return keySource{kind: kind}, nil
-		}
-	case "header":
-		if name != "" && strings.Trim(name, tokenChars) == "" {
-			return keySource{kind, name}, nil
-		}
-	case "cookie", "query":
-		if name != "" && !strings.ContainsAny(name, " ;=&#,\t") {
-			return keySource{kind, name}, nil
-		}
-	}
-	return keySource{}, fmt.Errorf("%q says no place in a request; %w", s, errKeySource)
-}
-
-// of is the request's key; empty where it has none.
-func (k keySource) of(c *client) []byte {
-	switch k.kind {
-	case "header":
-		v, _ := c.req.FieldFold(k.name)
-		return v
-	case "cookie":
-		v, _ := c.req.Field("cookie")
-		return pairValue(v, k.name, ';')
-	case "query":
-		_, query, _ := bytes.Cut(c.req.Target, []byte("?"))
-		return pairValue(query, k.name, '&')
-	}
-	return []byte(c.addr)
-}
-
-// pairValue finds a name's value in NAME=VALUE pairs, as they are written.
-func pairValue(pairs []byte, name string, between byte) []byte {
-	for len(pairs) > 0 {
-		pair := pairs
-		if i := bytes.IndexByte(pairs, between); i >= 0 {
-			pair, pairs = pairs[:i], pairs[i+1:]
-		} else {
-			pairs = nil
-		}
-		pair = bytes.TrimLeft(pair, " \t")
-		if len(pair) > len(name) && pair[len(name)] == '=' && string(pair[:len(name)]) == name {
-			return pair[len(name)+1:]
-		}
-	}
-	return nil
-}
-
-// hash is of the key that the pool's policy goes by; 0 where it goes by none, or
-// there is none. It is the same on every node.
-func (s *Stream) hash() uint64 {
-	source := keySource{}
-	switch s.pool.Hashes() {
-	case backend.ConsistentHash:
-		source = s.pool.hashKey
-	case backend.IPHash:
-		source.kind = "client_ip"
-	default:
-		return 0
-	}
-	key := source.of(s.client)
-	if len(key) == 0 {
-		return 0
-	}
-	h := uint64(14695981039346656037) // FNV-1a
-	for _, c := range key {
-		h = (h ^ uint64(c)) * 1099511628211
-	}
-	return max(h, 1)
 }
 
 // sampleEvery is the age that a reading of speeds may have.

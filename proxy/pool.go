@@ -15,13 +15,17 @@ const maxIdleLinks = 512
 // pool is a backend.Pool with what carrying streams to it needs.
 type pool struct {
 	*backend.Pool
-	cfg      PoolConfig
-	left     leavers
-	shedding *poolMetrics
-	hashKey  keySource    // what consistent_hash goes by
-	keys     *keyring     // for backends that are spoken to by TLS
-	retrying atomic.Int64 // retries that count against the budget
-	between  atomic.Int64 // streams between two attempts, at no backend
+	cfg         PoolConfig
+	left        leavers
+	shedding    *poolMetrics
+	hashKey     []keySource  // what consistent_hash goes by
+	scan        int          // bytes of a body to find a key in
+	places      []keySource  // of a session's key; nil: the pool has no sessions
+	cookies     *cookies     // for clients that bring no key; nil: they get none
+	epochHeader string       // that tells a backend the session's epoch; empty: none
+	keys        *keyring     // for backends that are spoken to by TLS
+	retrying    atomic.Int64 // retries that count against the budget
+	between     atomic.Int64 // streams between two attempts, at no backend
 }
 
 // upstream is one backend's connections and counters.
@@ -54,16 +58,38 @@ func (s *Server) newPool(name string, cfg PoolConfig) (*pool, error) {
 		return nil, err
 	}
 	p.Pool = bp
-	if p.hashKey, err = parseKeySource(cfg.Placement.HashKey); err != nil {
+	if p.hashKey, err = parseKeySources([]string{cfg.Placement.HashKey}); err != nil {
 		return nil, fmt.Errorf("hash_key of pool %q: %w", name, err)
+	}
+	if err := s.furnish(p); err != nil {
+		return nil, fmt.Errorf("sticky.key of pool %q: %w", name, err)
 	}
 	if p.keys, err = backendKeys(name, cfg.Backend.TLS); err != nil {
 		return nil, err
 	}
 	s.doors.hold(p.keys)
-	p.shedding = s.metrics.pool(name)
+	p.shedding = s.metrics.pool(name, cfg.Sticky != nil)
 	s.metrics.compared.begin(name, bp.Placement())
 	return p, nil
+}
+
+// furnish gives a pool what its sessions need, where it and the node have any.
+func (s *Server) furnish(p *pool) (err error) {
+	p.scan = maxRouteBody
+	c := p.cfg.Sticky
+	if c == nil {
+		return nil
+	}
+	p.scan, p.epochHeader = int(c.MaxBodyScan), c.EpochHeader
+	if s.opt.Sessions == nil {
+		s.log.Warn("pool's sessions are kept nowhere: its streams go anywhere", "pool", p.Name)
+		return nil
+	}
+	if c.hands() {
+		p.cookies = newCookies(c.Cookie)
+	}
+	p.places, err = parseKeySources(c.Key)
+	return err
 }
 
 // of is what belongs to a backend of this pool.

@@ -18,13 +18,26 @@ func (c PoolConfig) rules() backend.Rules {
 	return backend.Rules{Placement: c.placement(), Outlier: c.Outlier, Health: c.Health, MaxStreams: c.Backend.MaxStreams, MaxWaiting: c.Queue.MaxWaiting, MaxWait: c.Queue.Timeout}
 }
 
-// place takes a backend's place for the stream, and waits for one while all are
-// taken. Those tried before come last.
+// place takes a backend's place for the stream: its session's home, or any.
 func (s *Stream) place() error {
-	err := s.claim(backend.Ask{Tried: s.tried, Hash: s.hash()})
-	if errors.Is(err, backend.ErrNone) && len(s.tried) > 0 {
-		err = s.claim(backend.Ask{Hash: s.hash()}) // no other is left: the same may have come back
+	if s.visit != nil {
+		return s.goHome()
 	}
+	return s.anywhere()
+}
+
+// anywhere takes a place at any backend, and waits for one while all are taken.
+// Those tried before come last.
+func (s *Stream) anywhere() error {
+	err := s.claim(backend.Ask{Tried: s.tried, Hash: s.client.hashed})
+	if errors.Is(err, backend.ErrNone) && len(s.tried) > 0 {
+		err = s.claim(backend.Ask{Hash: s.client.hashed}) // no other is left: the same may have come back
+	}
+	return s.unplaced(err)
+}
+
+// unplaced says what it means that a stream got no place.
+func (s *Stream) unplaced(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -65,6 +78,7 @@ func (s *Stream) park(phase Phase, wait func(context.Context)) error {
 	ctx, cancel := s.client.dialContext()
 	defer cancel()
 	s.mu.Lock()
+	outer := s.cancel // of the question that this is a part of; nil: of none
 	s.phase, s.cancel = phase, cancel
 	err := s.cutError()
 	s.mu.Unlock()
@@ -74,8 +88,14 @@ func (s *Stream) park(phase Phase, wait func(context.Context)) error {
 	s.client.conn.Watch(false) // whatever there is of a body, nobody reads it now
 	wait(ctx)
 	s.client.conn.Unwatch()
+	if outer != nil {
+		s.client.conn.Watch(false)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.phase, s.cancel = Placing, nil
+	s.phase, s.cancel = Placing, outer
+	if s.cut != nil && outer != nil {
+		outer()
+	}
 	return s.cutError()
 }

@@ -64,7 +64,7 @@ func (s *Stream) answer(phase Phase) (*wire.Link, error) {
 
 func (s *Stream) down() error {
 	c := s.client
-	a := wire.Answering{HTTP10: c.req.HTTP10, Close: c.close}
+	a := wire.Answering{HTTP10: c.req.HTTP10, Close: c.close, Cookie: s.cookie()}
 	if s.pool.cfg.Headers.ExposeBackend {
 		a.Backend = s.lease.Backend().ID
 	}

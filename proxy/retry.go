@@ -49,7 +49,7 @@ func (s *Stream) again(err error) bool {
 	if f.repeat && (!s.repeatable() || f.timeout != "" && !s.others()) || !s.rewind() || f.repeat && !s.spend() {
 		return false
 	}
-	s.tried = append(s.tried, s.lease.Backend())
+	s.leave(f)
 	s.pool.between.Add(1) // before its count is gone from the backend's
 	s.lease.Release(time.Now())
 	s.pool.shedding.retries.Inc()
@@ -70,7 +70,7 @@ func (s *Stream) repeatable() bool {
 
 // others tells whether there is a backend that was not tried: one that did not
 // answer in time would only keep the client waiting once more.
-func (s *Stream) others() bool { return len(s.tried)+1 < len(s.pool.Backends()) }
+func (s *Stream) others() bool { return s.visit == nil && len(s.tried)+1 < len(s.pool.Backends()) }
 
 // rewind makes the request what it was before it was sent; false where part of
 // its body is gone.

@@ -58,7 +58,7 @@ func newSceneOn(t testing.TB, listen Listener, plays playwright, edit func(*Conf
 	var err error
 	s.Server, err = New(cfg, Options{
 		Logger: slog.New(slog.DiscardHandler), Node: "n1", Registry: s.registry, Ready: func() error { return nil },
-		Dial: (&net.Dialer{}).DialContext, Listen: listen,
+		Dial: (&net.Dialer{}).DialContext, Listen: listen, Sessions: &lodging{backend: "b-p"},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -40,6 +40,7 @@ type Options struct {
 	Listen   Listener
 	Resolve  Resolver     // of backends' names; nil: the system's
 	Ready    func() error // for ready_path: nil when the node may get traffic
+	Sessions Sessions     // nil: streams go anywhere
 }
 
 // Server is the data plane of one node.

@@ -68,6 +68,10 @@ func appendTarget(dst []byte, e *accessEntry) []byte {
 	if e.backend != "" {
 		dst = appendAttribute(append(dst, ','), "starling.backend", e.backend, maxLoggedName)
 	}
+	if e.lookup != "" {
+		dst = appendAttribute(append(dst, ','), "starling.session_lookup", e.lookup, maxLoggedToken)
+		dst = appendCount(dst, "starling.session_epoch", int64(e.epoch))
+	}
 	return dst
 }
 

@@ -44,10 +44,10 @@ type Stream struct {
 
 	connecting time.Duration // spent in connects
 	queued     time.Duration // spent waiting for a place
-	bodyWait   time.Duration // spent waiting for a body, to find its route
 
 	continued bool         // the client was told to send its body
 	renewed   bool         // a kept connection had been closed, and the request went out again on a new one
+	keyless   bool         // the pool has sessions, and the request names none
 	told      backend.Code // of the answer of starling's own that the client was sent
 
 	read atomic.Bool  // the whole body was read from the client
@@ -60,6 +60,7 @@ type Stream struct {
 	started  time.Time
 	phase    Phase
 	target   string // backend's id
+	visit    *visit // nil: the request names no session
 	poolName string
 	answered bool        // the head of the answer went out: nothing can be added to it
 	cut      *failure    // why the stream was given up
@@ -74,8 +75,8 @@ type Stream struct {
 func (s *Stream) begin() {
 	s.pool, s.tried, s.begun, s.uploaded, s.upErr = nil, s.tried[:0], false, nil, nil
 	s.attempts, s.breaks, s.answers = 0, 0, false
-	s.headIn, s.connecting, s.queued, s.bodyWait = 0, 0, 0, 0
-	s.continued, s.renewed, s.told = false, false, ""
+	s.headIn, s.connecting, s.queued = 0, 0, 0
+	s.continued, s.renewed, s.keyless, s.told = false, false, false, ""
 	s.read.Store(false)
 	s.sentAt.Store(0)
 	s.in.Store(0)
@@ -84,7 +85,7 @@ func (s *Stream) begin() {
 	server.running.Add(1)
 	s.mu.Lock()
 	s.live, s.id, s.started, s.phase = true, server.nextID.Add(1), time.Now(), Placing
-	s.target, s.poolName, s.answered, s.cut, s.cancel, s.link = "", "", false, nil, nil, nil
+	s.target, s.visit, s.poolName, s.answered, s.cut, s.cancel, s.link = "", nil, "", false, nil, nil, nil
 	s.framed, s.partBy = false, time.Time{}
 	s.mu.Unlock()
 }
@@ -186,6 +187,7 @@ func (s *Stream) settle(err error) *failure {
 		b.HeldBy(s.id)
 	}
 	s.lease.Release(time.Now())
+	s.endTurn()
 	f := failureOf(err)
 	s.mu.Lock()
 	cut, _ := s.cutError().(*failure)
@@ -235,6 +237,7 @@ type StreamInfo struct {
 	ID       uint64
 	Pool     string
 	Backend  string
+	Epoch    uint32 // of its session's binding; 0: it has none
 	Started  time.Time
 	Phase    Phase
 	Client   string
@@ -246,7 +249,7 @@ func (s *Stream) info() (i StreamInfo, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return StreamInfo{
-		ID: s.id, Pool: s.poolName, Backend: s.target, Started: s.started, Phase: s.phase,
+		ID: s.id, Pool: s.poolName, Backend: s.target, Epoch: s.epoch(), Started: s.started, Phase: s.phase,
 		Client: s.client.addr, BytesOut: s.out.Load(),
 	}, s.live
 }

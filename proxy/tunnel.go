@@ -67,7 +67,7 @@ func (t *tunnel) run(l *wire.Link) error {
 	var upErr error
 	var up sync.WaitGroup
 	up.Go(func() { upErr = t.carry(&t.up, nil, upFailure) })
-	c.out = c.resp.AppendAnswer(c.out[:0], wire.Answering{})
+	c.out = c.resp.AppendAnswer(c.out[:0], wire.Answering{Cookie: s.cookie()})
 	downErr := t.carry(t.down, c.out, downFailure)
 	up.Wait()
 	switch {

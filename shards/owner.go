@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 )
 
 // Log is a shard's replicated log, as this node has it.
 type Log interface {
 	// Propose has a command applied on every replica, and returns its result; on
-	// the leader alone.
+	// the leader alone. It returns once the outcome is known, or ctx ends, or the
+	// leader's term.
 	Propose(ctx context.Context, command []byte) (any, error)
 	// Proven returns once this node is proven to have been the leader at a moment
 	// after the call, with all applied that was committed before.
@@ -18,68 +21,392 @@ type Log interface {
 	Leader() string
 }
 
-// Owner answers for a shard, on its leader.
+// Owner answers for a shard, on its leader. What stands is in the machine; what it
+// knows besides (leases, holds, last uses, wishes) is its reign's, and dies with
+// the term.
 type Owner struct {
-	log     Log
-	machine *Machine
+	log         Log
+	machine     *Machine
+	incarnation uint32
+
+	shard uint32 // from here on: set by Router.Own
+	desk  *desk
+
+	mu     sync.Mutex // guards what follows; the machine may be asked under it
+	reign  *reign     // the last proven term's; nil: none yet
+	tapped uint64     // the last entry whose changes went to the feeds
 }
 
-// NewOwner joins a replica's log and its machine.
-func NewOwner(log Log, machine *Machine) *Owner { return &Owner{log: log, machine: machine} }
+// NewOwner joins a replica's log and its machine; incarnation is the shard's.
+func NewOwner(log Log, machine *Machine, incarnation uint32) *Owner {
+	return &Owner{log: log, machine: machine, incarnation: incarnation}
+}
+
+// answer is what the owner says to a question of node from.
+func (o *Owner) answer(ctx context.Context, from string, q question) answer {
+	a, err := o.reply(ctx, Holder{Node: from, Boot: q.boot}, q)
+	if err == nil {
+		return a
+	}
+	leader := o.log.Leader()
+	if leader == o.desk.node || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return answer{verdict: unknown}
+	}
+	return answer{verdict: elsewhere, leader: leader}
+}
+
+func (o *Owner) reply(ctx context.Context, from Holder, q question) (answer, error) {
+	switch q.ask {
+	case askBind:
+		return o.bind(ctx, q)
+	case askRead:
+		return o.look(ctx, q.session)
+	case askApplied:
+		return o.applied(q.session), nil
+	case askRebind:
+		return o.rebind(ctx, q)
+	case askMove:
+		return o.move(ctx, q)
+	case askRenew:
+		return o.renew(ctx, from, q)
+	}
+	return o.note(from, q), nil
+}
 
 // Bind returns the session's binding: what stands, or else the proposal, which
 // then stands. After an error it may yet be bound.
 func (o *Owner) Bind(ctx context.Context, session Key, proposal string) (Binding, error) {
-	b, ok, err := o.Read(ctx, session)
-	if err != nil || ok {
-		return b, err
-	}
-	r, err := o.log.Propose(ctx, Command{Op: OpBind, Session: session, Backend: proposal}.encode())
-	if err != nil {
-		return Binding{}, fmt.Errorf("bind: %w", err)
-	}
-	return r.(Result).Binding, nil // a conflict's is what stands
-}
-
-// Read returns the session's binding, if it has one. The proof comes first and
-// the look second: what another leader committed before the question is then
-// applied here. A replica that started anew in between proves nothing: its table
-// may have been empty at the look.
-func (o *Owner) Read(ctx context.Context, session Key) (Binding, bool, error) {
-	life := o.machine.life()
-	if _, err := o.log.Proven(ctx); err != nil {
-		return Binding{}, false, fmt.Errorf("read: %w", err)
-	}
-	b, ok, same := o.machine.look(session, life)
-	if !same {
-		return Binding{}, false, errRenewed
-	}
-	return b, ok, nil
-}
-
-var errRenewed = errors.New("read: the replica started anew meanwhile")
-
-// answer is Bind and Read as the wire has them.
-func (o *Owner) answer(ctx context.Context, own string, q question) answer {
-	var b Binding
-	var ok bool
-	var err error
-	switch q.ask {
-	case askBind:
-		b, err = o.Bind(ctx, q.session, q.backend)
-		ok = err == nil
-	case askRead:
-		b, ok, err = o.Read(ctx, q.session)
-	}
+	a, err := o.bind(ctx, question{session: session, backend: proposal})
 	switch {
 	case err != nil:
-		leader := o.log.Leader()
-		if leader == own || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-			return answer{verdict: unknown}
-		}
-		return answer{verdict: elsewhere, leader: leader}
-	case ok:
-		return answer{verdict: bound, binding: b}
+		return Binding{}, fmt.Errorf("bind: %w", err)
+	case a.verdict != bound && a.verdict != created:
+		return Binding{}, fmt.Errorf("bind: verdict %d", a.verdict)
 	}
-	return answer{verdict: unbound}
+	return a.binding, nil
+}
+
+// bind tells what stands, or binds. A session that has no binding here needs no
+// proof: what is proposed for it is decided by the log.
+func (o *Owner) bind(ctx context.Context, q question) (answer, error) {
+	a, ruled := o.peek(q.session)
+	if a.verdict != unbound || !ruled {
+		var err error
+		if a, err = o.look(ctx, q.session); err != nil {
+			return answer{}, err
+		}
+	}
+	if a.verdict == bound && q.unused {
+		a = o.letGo(ctx, q.session, a)
+	}
+	if a.verdict != unbound || q.backend == "" {
+		return a, nil
+	}
+	if !o.room(q.backend) {
+		return answer{verdict: full}, nil
+	}
+	got, err := o.log.Propose(ctx, Command{Op: OpBind, Session: q.session, Backend: q.backend}.encode())
+	if err != nil {
+		return answer{}, err
+	}
+	a, _ = o.peek(q.session)
+	if a.verdict == bound && !got.(Result).Conflict {
+		a.verdict = created
+	}
+	return a, nil
+}
+
+// look tells what stands, proven to have stood at a moment after the call. The
+// proof comes first and the look second: what another leader committed before the
+// question is then applied here.
+func (o *Owner) look(ctx context.Context, session Key) (answer, error) {
+	if _, err := o.prove(ctx); err != nil {
+		return answer{}, err
+	}
+	a, _ := o.peek(session)
+	return a, nil
+}
+
+// prove returns the reign of a term that is proven to have lasted at a moment
+// after the call. A replica that started anew in between proves nothing: its table
+// may be empty.
+func (o *Owner) prove(ctx context.Context) (*reign, error) {
+	_, before := o.machine.At(nil)
+	term, err := o.log.Proven(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("prove: %w", err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, at := o.machine.At(nil)
+	switch {
+	case at.Life != before.Life:
+		return nil, errRenewed
+	case o.reign != nil && o.reign.term > term:
+		return nil, errOldTerm
+	case o.reign == nil || o.reign.term < term:
+		o.reign = newReign(o, term)
+	}
+	o.reign.proven = o.desk.now()
+	return o.reign, nil
+}
+
+var (
+	errRenewed = errors.New("the replica started anew meanwhile")
+	errOldTerm = errors.New("the proof is of a term that is over")
+)
+
+// peek is what stands as it is applied here. The answer's term is that of the
+// last proven reign; ruled is false where there is none, or it was not proven for
+// a lease.
+func (o *Owner) peek(session Key) (a answer, ruled bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	b, at := o.machine.At([]Key{session})
+	a = answer{verdict: unbound, incarnation: o.incarnation, index: at.Index}
+	r := o.reign
+	if r == nil {
+		return a, false
+	}
+	a.term = r.term
+	switch {
+	case r.heldBy[session] != nil:
+		a.verdict = held
+	case b[0].Epoch > 0:
+		a.verdict, a.binding = bound, b[0]
+		r.touch(session, b[0])
+	}
+	return a, r.fresh(o.desk.now())
+}
+
+// applied is what this replica has applied, without any proof.
+func (o *Owner) applied(session Key) answer {
+	b, at := o.machine.At([]Key{session})
+	a := answer{verdict: unbound, incarnation: o.incarnation, index: at.Index}
+	if b[0].Epoch > 0 {
+		a.verdict, a.binding = bound, b[0]
+	}
+	return a
+}
+
+// rebind gives a session another backend because one node cannot reach its own:
+// at once where the pool wants availability, and only once in a while, or two
+// nodes that each miss the other's backend would play ping-pong; else, and for a
+// heavy turn, by a move.
+func (o *Owner) rebind(ctx context.Context, q question) (answer, error) {
+	a, err := o.look(ctx, q.session)
+	if err != nil || a.verdict != bound || a.binding.Epoch != q.seen {
+		return a, err
+	}
+	if q.heavy || o.desk.rule(a.binding.Backend).Strict {
+		return o.wish(ctx, want{session: q.session, from: q.seen, to: q.backend, strict: o.desk.rule(a.binding.Backend).Strict})
+	}
+	if !o.mayRebind(q.session) {
+		a.verdict = detour
+		return a, nil
+	}
+	if _, err := o.log.Propose(ctx, Command{Op: OpRebind, Session: q.session, Seen: q.seen, Backend: q.backend}.encode()); err != nil {
+		return answer{}, err
+	}
+	a, _ = o.peek(q.session)
+	return a, nil
+}
+
+// mayRebind takes the session's turn to be rebound at once.
+func (o *Owner) mayRebind(session Key) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r, now := o.reign, o.desk.now()
+	if r == nil || r.heldBy[session] != nil {
+		return false
+	}
+	if last, ok := r.rebound[session]; ok && now-last < rebindRest {
+		return false
+	}
+	if len(r.rebound) >= maxRebound {
+		return false
+	}
+	r.rebound[session] = now
+	return true
+}
+
+// move is an operator's wish, or a planner's.
+func (o *Owner) move(ctx context.Context, q question) (answer, error) {
+	a, err := o.look(ctx, q.session)
+	if err != nil || a.verdict != bound || q.seen != 0 && a.binding.Epoch != q.seen || a.binding.Backend == q.backend {
+		return a, err
+	}
+	rule := o.desk.rule(a.binding.Backend)
+	until := o.desk.now() + max(rule.Drain, wishTime)
+	return o.wish(ctx, want{session: q.session, from: a.binding.Epoch, to: q.backend, until: until, strict: rule.Strict})
+}
+
+// letGo lets a session go that its asker has not used for a TTL, unless it is in
+// use elsewhere, or this leader does not know yet.
+func (o *Owner) letGo(ctx context.Context, session Key, a answer) answer {
+	rule := o.desk.rule(a.binding.Backend)
+	ttl := rule.TTL
+	if ttl <= 0 || !o.seasoned(ttl) {
+		return a
+	}
+	after, err := o.wish(ctx, want{session: session, from: a.binding.Epoch, idle: ttl, strict: rule.Strict})
+	if err != nil || after.verdict == held {
+		return a
+	}
+	return after
+}
+
+// seasoned says whether the reign has lasted so long: timers start afresh with it.
+func (o *Owner) seasoned(ttl time.Duration) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.reign != nil && o.desk.now() >= o.reign.began+ttl
+}
+
+// wish has a change made once no turn of the session runs anywhere, and waits for
+// it until ctx ends; then it is called off, but for one with a time of its own.
+func (o *Owner) wish(ctx context.Context, w want) (answer, error) {
+	if w.until == 0 {
+		w.until = o.desk.now() + wishTime
+		if end, ok := ctx.Deadline(); ok {
+			w.until = o.desk.now() + time.Until(end)
+		}
+	}
+	ended, err := o.post(w)
+	if err != nil {
+		return answer{verdict: held}, nil //nolint:nilerr // it is asked again
+	}
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		return answer{verdict: held}, nil
+	}
+	a, _ := o.peek(w.session)
+	return a, nil
+}
+
+// post takes a wish for a change and returns what is closed when it has ended,
+// made or not.
+func (o *Owner) post(w want) (<-chan struct{}, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.reign == nil {
+		return nil, errNoReign
+	}
+	ended, err := o.reign.post(w)
+	if err == nil {
+		o.reign.launch()
+	}
+	return ended, err
+}
+
+var errNoReign = errors.New("this node has not led the shard")
+
+// room says whether the shard may take one more session of the backend's pool; it
+// takes an eighth more than it keeps, for the time that an eviction takes.
+func (o *Owner) room(backend string) (ok bool) {
+	pool := o.desk.rules.Of(backend)
+	limit := o.desk.rules.Pool(pool).Max
+	if limit <= 0 {
+		return true
+	}
+	o.machine.View(func(t *Table, _ Position) { ok = t.crowd(pool) < limit+limit/8 })
+	return ok
+}
+
+// crowd is how many sessions a pool has.
+func (t *Table) crowd(pool string) (n int) {
+	s, _ := t.Set(pool)
+	for _, b := range s.Backends {
+		n += t.Count(b.ID)
+	}
+	return n
+}
+
+// renew grants the lease to a holder, and makes it one if it is new. The lease is
+// counted from the question's arrival, plus a margin for clocks that drift; the
+// asker counts from the moment it asked.
+func (o *Owner) renew(ctx context.Context, h Holder, q question) (answer, error) {
+	arrived := o.desk.now()
+	r, err := o.prove(ctx)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := o.admit(ctx, h); err != nil {
+		return answer{}, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.reign != r {
+		return answer{}, errOldTerm
+	}
+	f := o.desk.feed(h)
+	if f == nil {
+		return answer{verdict: noFeed}, nil
+	}
+	if r.feeds[h] != f {
+		r.open(h, f)
+	}
+	r.grants[h] = max(r.grants[h], arrived+lease+margin)
+	delete(r.left, h)
+	f.put(item{kind: itemGrant, shard: o.shard, number: q.number})
+	return answer{verdict: done, incarnation: o.incarnation, term: r.term}, nil
+}
+
+// admit makes a node a holder by an entry, at its first lease in this boot.
+func (o *Owner) admit(ctx context.Context, h Holder) error {
+	for _, known := range o.machine.Holders() {
+		if known == h {
+			return nil
+		}
+	}
+	_, err := o.log.Propose(ctx, Command{Op: OpHolder, Node: h.Node, Boot: h.Boot}.encode())
+	return err
+}
+
+// note takes what a node tells.
+func (o *Owner) note(from Holder, q question) answer {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := o.reign
+	if r == nil || q.incarnation != o.incarnation || q.term != r.term {
+		return answer{verdict: done} // of a term that is over: it means nothing now
+	}
+	switch q.ask {
+	case askHeld:
+		r.heard(from, q.number, q.keys)
+	case askIdle:
+		r.idle(q.keys)
+	case askUses:
+		stand, _ := o.machine.At(q.keys)
+		for i, k := range q.keys {
+			r.touch(k, stand[i])
+		}
+	case askLeave:
+		r.left[from] = true
+	}
+	return answer{verdict: done}
+}
+
+// tap hears what was applied, in the log's order, and tells the feeds.
+func (o *Owner) tap(a Applied) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if a.Restored {
+		o.reign, o.tapped = nil, a.Index // a leader does not restore: its term is over
+		return
+	}
+	o.tapped = a.Index
+	if o.reign != nil {
+		o.reign.changed(a.Index, a.Changes)
+	}
+}
+
+// tick does what is due.
+func (o *Owner) tick() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.reign != nil && o.reign.fresh(o.desk.now()) {
+		o.reign.tick()
+	}
 }

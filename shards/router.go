@@ -4,26 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// AskService is the name under which nodes answer each other for shards.
-const AskService = "shards.ask"
-
-// Peers carries a question to another node.
-type Peers interface {
-	Call(ctx context.Context, node, service string, question []byte) ([]byte, error)
-}
-
-// Places says which nodes have a replica of a shard, in no order.
-type Places interface {
-	Replicas(shard uint32) []string
-}
-
-// ErrNoLeader is what a question gets that nobody could answer in its time.
-var ErrNoLeader = errors.New("no leader answered for the shard")
+// The services under which nodes answer each other for shards.
+const (
+	AskService  = "shards.ask"
+	FeedService = "shards.feed"
+)
 
 const (
 	askRest   = 10 * time.Millisecond // after a round in which nobody led; doubles
@@ -31,69 +23,178 @@ const (
 	askTime   = time.Second // for one node: one that hangs shall not take all the time there is
 )
 
-// Router knows whom to ask about a session: this node, or another one hop away.
+// Router is a node's part in sessions. It knows whom to ask about one, this node
+// or another one hop away, and keeps what this node's turns need: what it was told
+// of bindings, the leases under which that may be used, and which turns run.
 type Router struct {
-	node   string
-	hash   *Hasher
-	peers  Peers
-	places Places
+	Options
+	desk     *desk
+	cache    *Cache
+	sections []*section // shard 1 is the first
+	counts   counts
+	pools    sync.Map // name of a pool with sessions here: struct{}
 
-	mu     sync.Mutex // guards what follows
-	owners map[uint32]*Owner
-	hints  map[uint32]string // who answered last for a shard that is led elsewhere
+	ctx    context.Context
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+	wake   chan struct{} // one place: a renewal is due at once
+
+	mu      sync.Mutex // guards what follows
+	stopped bool
+	hints   map[uint32]string // who answered last for a shard that is led elsewhere
+	follows map[string]*follower
 }
 
-// NewRouter checks and allocates.
-func NewRouter(node string, hash *Hasher, peers Peers, places Places) *Router {
-	return &Router{node: node, hash: hash, peers: peers, places: places, owners: make(map[uint32]*Owner), hints: make(map[uint32]string)}
+type counts struct {
+	held, heldOut, stale, detours atomic.Int64
+	provisional                   atomic.Int64 // a gauge
+}
+
+// Counts is what a Router has counted; Provisional is how many choices nobody has
+// agreed to yet.
+type Counts struct {
+	Held, HeldOut, Stale, Detours, Evicted int64
+	Provisional                            int64
+}
+
+// Counts returns them.
+func (r *Router) Counts() Counts {
+	return Counts{
+		Held: r.counts.held.Load(), HeldOut: r.counts.heldOut.Load(), Stale: r.counts.stale.Load(), Detours: r.counts.detours.Load(),
+		Evicted: r.desk.evicted.Load(), Provisional: r.counts.provisional.Load(),
+	}
+}
+
+// NewRouter checks and allocates. Feeds, Rules, Fates, Log and Now may be left out
+// by who only asks: then there are no turns.
+func NewRouter(o Options) *Router {
+	o = o.complete()
+	r := &Router{
+		Options: o, desk: newDesk(o), cache: NewCache(o.Most),
+		wake:  make(chan struct{}, 1),
+		hints: make(map[uint32]string), follows: make(map[string]*follower),
+	}
+	for shard := range o.Hash.count {
+		r.sections = append(r.sections, newSection(uint32(shard)+1))
+	}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	return r
+}
+
+func (o Options) complete() Options {
+	if o.Rules == nil {
+		o.Rules = nothing{}
+	}
+	if o.Fates == nil {
+		o.Fates = nothing{}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		began := time.Now()
+		o.Now = func() time.Duration { return time.Since(began) }
+	}
+	if o.Most == 0 {
+		o.Most = 1 << 20
+	}
+	return o
+}
+
+// nothing is known, and no rule holds.
+type nothing struct{}
+
+func (nothing) Pool(string) Rule   { return Rule{} }
+func (nothing) Of(string) string   { return "" }
+func (nothing) Sets() []Set        { return nil }
+func (nothing) Dead(string) bool   { return false }
+func (nothing) Leaving() []Leaver  { return nil }
+func (nothing) Usable(string) bool { return true }
+
+// Start begins to renew leases and to do what leaders owe.
+func (r *Router) Start(context.Context) error {
+	r.desk.work(r.desk.tickLoop)
+	r.begin(r.renewLoop)
+	r.begin(r.reportLoop)
+	return nil
+}
+
+// begin runs a task that Stop waits for; none begins after it.
+func (r *Router) begin(task func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.stopped {
+		r.tasks.Go(task)
+	}
+}
+
+// Stop ends all that Start began. Whose turns have all ended leaves empty: it is no
+// holder any more.
+func (r *Router) Stop(ctx context.Context) error {
+	r.farewell(ctx)
+	r.mu.Lock()
+	r.stopped = true
+	r.mu.Unlock()
+	r.cancel()
+	r.tasks.Wait()
+	r.desk.stop()
+	return nil
 }
 
 // Own adds the owner of a shard that has a replica here, or takes it away (nil).
-func (r *Router) Own(shard uint32, o *Owner) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if o == nil {
-		delete(r.owners, shard)
-		return
-	}
-	r.owners[shard] = o
-}
+func (r *Router) Own(shard uint32, o *Owner) { r.desk.own(shard, o) }
 
 // Bind returns the session's binding; if it has none, the proposal becomes it. It
-// asks on until ctx ends; an error then says that the outcome is not known.
+// asks on until ctx ends; an error then says that the outcome is not known. It is
+// for who needs no turn.
 func (r *Router) Bind(ctx context.Context, pool, name, proposal string) (Binding, error) {
 	if proposal == "" || len(proposal) > maxName {
 		return Binding{}, fmt.Errorf("bind: backend id %q: want 1 to %d bytes", proposal, maxName)
 	}
-	session, shard := r.hash.Key(pool, name)
-	a, err := r.ask(ctx, question{ask: askBind, shard: shard, session: session, backend: proposal})
+	session, shard := r.Hash.Key(pool, name)
+	a, err := r.insist(ctx, question{ask: askBind, shard: shard, session: session, backend: proposal})
+	if err == nil && a.verdict == full {
+		err = errFull
+	}
 	return a.binding, err
 }
 
+var errFull = errors.New("bind: the shard is full")
+
 // Read returns the session's binding, if it has one.
 func (r *Router) Read(ctx context.Context, pool, name string) (Binding, bool, error) {
-	session, shard := r.hash.Key(pool, name)
-	a, err := r.ask(ctx, question{ask: askRead, shard: shard, session: session})
+	session, shard := r.Hash.Key(pool, name)
+	a, err := r.insist(ctx, question{ask: askRead, shard: shard, session: session})
 	return a.binding, a.verdict == bound, err
 }
 
-// Answer is the service: this node answers for itself and asks nobody else.
-func (r *Router) Answer(ctx context.Context, _ string, b []byte) ([]byte, error) {
+// insist asks until no change of the session is on its way.
+func (r *Router) insist(ctx context.Context, q question) (answer, error) {
+	for {
+		a, err := r.ask(ctx, q)
+		if err != nil || a.verdict != held {
+			return a, err
+		}
+		if !rest(ctx, heldRest) {
+			return answer{}, context.Cause(ctx)
+		}
+	}
+}
+
+// Answer is the service for questions: this node answers for itself and asks
+// nobody else.
+func (r *Router) Answer(ctx context.Context, from string, b []byte) ([]byte, error) {
 	q, err := decodeQuestion(b)
 	if err != nil {
 		return nil, err
 	}
-	return r.here(ctx, q).encode(), nil
+	return r.desk.answer(ctx, from, q).encode(), nil
 }
 
-func (r *Router) here(ctx context.Context, q question) answer {
-	r.mu.Lock()
-	o := r.owners[q.shard]
-	r.mu.Unlock()
-	if o == nil {
-		return answer{verdict: elsewhere}
-	}
-	return o.answer(ctx, r.node, q)
+// Serve is the service for feeds: it sends to a node that has opened one until ctx
+// ends. send never waits; its error ends the feed.
+func (r *Router) Serve(ctx context.Context, from string, opening []byte, send func(message []byte) error) error {
+	return r.desk.serve(ctx, from, opening, send)
 }
 
 // ask goes from node to node until one answers as the leader.
@@ -130,26 +231,28 @@ func (r *Router) round(ctx context.Context, q question) (answer, error) {
 		switch {
 		case err != nil:
 			last = err
-		case a.verdict == bound || a.verdict == unbound:
-			r.hint(q.shard, node)
-			return a, nil
 		case a.verdict == elsewhere && a.leader != "":
 			last = fmt.Errorf("node %s names node %s", node, a.leader)
 			next = append([]string{a.leader}, next...)
-		default:
+		case a.verdict == elsewhere || a.verdict == unknown:
 			last = fmt.Errorf("node %s cannot tell", node)
+		default:
+			r.hint(q.shard, node)
+			return a, nil
 		}
 	}
 	return answer{}, last
 }
 
+// put asks one node.
 func (r *Router) put(ctx context.Context, node string, q question) (answer, error) {
-	if node == r.node {
-		return r.here(ctx, q), nil
-	}
+	q.boot = r.Boot
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	b, err := r.peers.Call(ctx, node, AskService, q.encode())
+	if node == r.Node {
+		return r.desk.answer(ctx, node, q), nil
+	}
+	b, err := r.Peers.Call(ctx, node, AskService, q.encode())
 	if err != nil {
 		return answer{}, err
 	}
@@ -158,15 +261,16 @@ func (r *Router) put(ctx context.Context, node string, q question) (answer, erro
 
 // candidates is the order in which to ask.
 func (r *Router) candidates(shard uint32) []string {
+	o := r.desk.owner(shard)
 	r.mu.Lock()
-	o, hint := r.owners[shard], r.hints[shard]
+	hint := r.hints[shard]
 	r.mu.Unlock()
 	var first []string
 	if o != nil {
 		first = append(first, o.log.Leader())
 	}
 	first = append(first, hint)
-	first = append(first, r.places.Replicas(shard)...)
+	first = append(first, r.Place.Replicas(shard)...)
 	return slices.DeleteFunc(first, func(n string) bool { return n == "" })
 }
 

@@ -89,9 +89,9 @@ func newWard(t *testing.T) *ward {
 		t.Fatal(err)
 	}
 	for _, n := range []string{"a", "b", "c", "d"} {
-		w.routers[n] = NewRouter(n, h, w, w)
+		w.routers[n] = NewRouter(Options{Node: n, Hash: h, Peers: w, Place: w})
 		if n != "d" {
-			w.routers[n].Own(1, NewOwner(wardLog{w, n}, w.machine))
+			w.routers[n].Own(1, NewOwner(wardLog{w, n}, w.machine, 1))
 		}
 	}
 	return w
@@ -186,7 +186,7 @@ func TestNobodyLeads(t *testing.T) {
 // TestStrangeQuestions are refused, not answered.
 func TestStrangeQuestions(t *testing.T) {
 	w := newWard(t)
-	for _, b := range [][]byte{nil, []byte("hello"), question{ask: 77, shard: 1}.encode(), question{ask: askBind, shard: 1}.encode()} {
+	for _, b := range [][]byte{nil, []byte("hello"), question{ask: 77, shard: 1}.encode(), question{ask: askRebind, shard: 1}.encode()} {
 		if got, err := w.routers["a"].Answer(t.Context(), "x", b); !errors.Is(err, errCode) {
 			t.Errorf("%x was answered %x, %v", b, got, err)
 		}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -73,39 +75,101 @@ type story struct {
 	names map[Key]string
 }
 
+// tell understands "verb key=value ... a:b:c ...".
 func (s *story) tell(t *testing.T, command string) string {
+	t.Helper()
 	verb, rest, _ := strings.Cut(command, " ")
 	args := make(map[string]string)
+	var items []string
 	for _, a := range strings.Fields(rest) {
-		k, v, _ := strings.Cut(a, "=")
-		args[k] = v
+		if k, v, ok := strings.Cut(a, "="); ok {
+			args[k] = v
+		} else {
+			items = append(items, a)
+		}
 	}
-	var k Key
-	copy(k[:], args["session"])
-	s.names[k] = args["session"]
-	switch verb {
-	case "bind":
-		c := Command{Op: OpBind, Session: k, Backend: args["backend"]}
-		if _, err := fmt.Sscan(args["seen"], &c.Seen); err != nil {
+	number := func(text string) uint64 {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
 			t.Fatalf("%s: %v", command, err)
 		}
-		back, err := decodeCommand(c.encode())
-		if err != nil || back != c {
-			t.Fatalf("%s: came back as %+v, %v", command, back, err)
+		return n
+	}
+	targets := func() (all []Target) {
+		for _, i := range items {
+			p := strings.Split(i, ":")
+			all = append(all, Target{s.key(p[0]), Epoch(number(p[1])), strings.TrimSuffix(p[2], "-")})
 		}
-		r := s.table.Apply(c)
+		return all
+	}
+	switch verb {
+	case "bind", "rebind":
+		c := Command{Op: OpBind, Session: s.key(args["session"]), Backend: args["backend"], Seen: Epoch(number(args["seen"]))}
+		if verb == "rebind" {
+			c.Op = OpRebind
+		}
+		r := s.apply(t, 1, c)
 		if r.Conflict {
-			return "conflict: " + s.line(k, r.Binding)
+			return "conflict: " + s.line(c.Session, r.Binding)
 		}
-		return s.line(k, r.Binding)
+		return s.line(c.Session, r.Binding)
+	case "move":
+		return s.changes(s.apply(t, number(args["term"]), Command{Op: OpMove, Term: number(args["hold"]), Targets: targets()}))
+	case "down":
+		return s.changes(s.apply(t, 1, Command{Op: OpDown, Pool: args["pool"], Revision: number(args["revision"]), Backend: args["backend"], Targets: targets()}))
+	case "holder":
+		return s.changes(s.apply(t, 1, Command{Op: OpHolder, Node: args["node"], Boot: number(args["boot"])}))
+	case "unholder":
+		return s.changes(s.apply(t, 1, Command{Op: OpUnholder, Node: args["node"], Boot: number(args["boot"])}))
+	case "set":
+		c := Command{Op: OpSet, Pool: args["pool"], Revision: number(args["revision"])}
+		for _, i := range items {
+			id, weight, _ := strings.Cut(i, ":")
+			c.Backends = append(c.Backends, Backend{id, uint32(number(weight))})
+		}
+		return s.changes(s.apply(t, 1, c))
 	case "get":
-		b, _ := s.table.Get(k)
-		return s.line(k, b)
+		b, _ := s.table.Get(s.key(args["session"]))
+		return s.line(s.key(args["session"]), b)
 	case "table":
 		return s.all()
 	}
 	t.Fatalf("unknown command %q", command)
 	return ""
+}
+
+func (s *story) key(name string) (k Key) {
+	copy(k[:], name)
+	s.names[k] = name
+	return k
+}
+
+// apply has the command go over the wire first.
+func (s *story) apply(t *testing.T, term uint64, c Command) Result {
+	t.Helper()
+	back, err := decodeCommand(c.encode())
+	slices.SortFunc(c.Backends, byID)
+	if err != nil || !reflect.DeepEqual(back, c) {
+		t.Fatalf("%+v came back as %+v, %v", c, back, err)
+	}
+	return s.table.Apply(term, back)
+}
+
+func (s *story) changes(r Result) (out string) {
+	if r.Conflict {
+		return "conflict\n"
+	}
+	for _, c := range r.Changes {
+		to := "let go"
+		if c.Binding.Epoch > 0 {
+			to = fmt.Sprintf("to %s epoch %d", c.Binding.Backend, c.Binding.Epoch)
+		}
+		out += fmt.Sprintf("%s from %d %s\n", s.names[c.Session], c.Was, to)
+	}
+	if out == "" {
+		return "done\n"
+	}
+	return out
 }
 
 func (s *story) line(k Key, b Binding) string {
@@ -117,14 +181,35 @@ func (s *story) line(k Key, b Binding) string {
 
 func (s *story) all() string {
 	out := fmt.Sprintf("floor %d\n", s.table.floor)
-	for i, b := range s.table.backends {
-		out += fmt.Sprintf("%d %s\n", i, b)
+	for i, b := range s.table.backends.text {
+		out += fmt.Sprintf("%d %s\n", i, orDash(b))
+	}
+	holds := s.table.Holders()
+	for _, h := range holds {
+		out += fmt.Sprintf("holds %s %d\n", h.Node, h.Boot)
+	}
+	if len(holds) == 0 {
+		out += "holds -\n"
+	}
+	for _, set := range s.table.Sets() {
+		var all []string
+		for _, b := range set.Backends {
+			all = append(all, fmt.Sprint(b.ID, " ", b.Weight))
+		}
+		out += fmt.Sprintf("%s %d: %s\n", set.Pool, set.Revision, orDash(strings.Join(all, ", ")))
 	}
 	var lines []string
-	for k := range s.table.bindings {
+	for k := range s.table.sessions.all() {
 		b, _ := s.table.Get(k)
 		lines = append(lines, s.line(k, b))
 	}
 	slices.Sort(lines)
 	return out + strings.Join(lines, "")
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
 }

@@ -2,17 +2,43 @@ package shards
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 )
 
-// commands is a random history of few sessions, so that they meet.
+// commands is a random history of few sessions, backends and nodes, so that they
+// meet.
 func commands(seed uint64, n int) (all []Command) {
 	r := rand.New(rand.NewPCG(seed, 0))
+	session := func() Key { return Key{byte(r.IntN(20))} }
+	name := func() string { return fmt.Sprint("b", r.IntN(5)) }
+	targets := func() (all []Target) {
+		for range r.IntN(6) {
+			t := Target{Session: session(), Seen: Epoch(1 + r.IntN(12)), Backend: name()}
+			if r.IntN(3) == 0 {
+				t.Backend = ""
+			}
+			all = append(all, t)
+		}
+		return all
+	}
 	for range n {
-		all = append(all, Command{Op: OpBind, Session: Key{byte(r.IntN(20))}, Backend: fmt.Sprint("b", r.IntN(5)), Seen: Epoch(r.IntN(4))})
+		c := Command{Op: OpBind, Session: session(), Backend: name(), Seen: Epoch(r.IntN(4))}
+		switch r.IntN(8) {
+		case 0:
+			c = Command{Op: OpRebind, Session: session(), Backend: name(), Seen: Epoch(1 + r.IntN(12))}
+		case 1, 2:
+			c = Command{Op: OpMove, Term: uint64(1 + r.IntN(5)/4), Targets: targets()}
+		case 3:
+			c = Command{Op: OpDown, Pool: "llm", Revision: uint64(r.IntN(3)), Backend: name(), Targets: targets()}
+		case 4:
+			c = Command{Op: OpHolder + Op(r.IntN(2)), Node: fmt.Sprint("n", r.IntN(3)), Boot: uint64(r.IntN(3))}
+		case 5:
+			c = Command{Op: OpSet, Pool: "llm", Revision: uint64(r.IntN(3)), Backends: []Backend{{"b1", 1}, {"b3", uint32(r.IntN(5))}}}
+		}
+		all = append(all, c)
 	}
 	return all
 }
@@ -35,7 +61,7 @@ func written(t *testing.T, m *Machine) []byte {
 func TestSameCommandsSameBytes(t *testing.T) {
 	for seed := range uint64(20) {
 		a, b := NewMachine(), NewMachine()
-		all := commands(seed, 300)
+		all := commands(seed, 600)
 		var entry [][]byte
 		for i, c := range all {
 			if _, err := a.Apply(1, uint64(i), [][]byte{c.encode()}); err != nil {
@@ -44,7 +70,7 @@ func TestSameCommandsSameBytes(t *testing.T) {
 			if entry = append(entry, c.encode()); len(entry) < 7 && i < len(all)-1 {
 				continue
 			}
-			if _, err := b.Apply(2, uint64(i), entry); err != nil {
+			if _, err := b.Apply(1, uint64(i), entry); err != nil {
 				t.Fatal(err)
 			}
 			entry = nil
@@ -62,27 +88,76 @@ func TestSameCommandsSameBytes(t *testing.T) {
 	}
 }
 
-// TestEpochsOnlyGrow, and there is one backend for each.
+// TestEpochsOnlyGrow for each session, over letting go and binding again, too; there
+// is one backend for each; and what is told as changed is all that changed.
 func TestEpochsOnlyGrow(t *testing.T) {
-	table := NewTable()
-	type at struct {
-		k Key
-		e Epoch
+	for seed := range uint64(10) {
+		table := NewTable()
+		type at struct {
+			k Key
+			e Epoch
+		}
+		was, last := make(map[at]string), make(map[Key]Epoch)
+		told := make(map[Key]Binding)
+		gone, moved := 0, 0
+		for i, c := range commands(seed, 3000) {
+			if i%2 == 0 { // half of them know what they do
+				c.Seen = told[c.Session].Epoch
+				for j, to := range c.Targets {
+					c.Targets[j].Seen = told[to.Session].Epoch
+				}
+			}
+			for _, change := range table.Apply(1, c).Changes {
+				k, b := change.Session, change.Binding
+				if told[k].Epoch != change.Was {
+					t.Fatalf("session %v was at epoch %d and is told to have been at %d", k, told[k].Epoch, change.Was)
+				}
+				if told[k] = b; b.Epoch == 0 {
+					gone++
+					continue
+				}
+				if b.Epoch <= last[k] {
+					t.Fatalf("session %v went from epoch %d to %d", k, last[k], b.Epoch)
+				}
+				if c.Op == OpMove || c.Op == OpDown {
+					moved++
+				}
+				last[k] = b.Epoch
+				was[at{k, b.Epoch}] = b.Backend
+			}
+			for k, b := range told {
+				got, ok := table.Get(k)
+				if got != b || ok != (b.Epoch > 0) || ok && was[at{k, b.Epoch}] != b.Backend {
+					t.Fatalf("session %v is %+v, told was %+v", k, got, b)
+				}
+			}
+		}
+		if gone < 100 || moved < 100 {
+			t.Errorf("seed %d: %d were let go and %d moved: the history is too dull to show anything", seed, gone, moved)
+		}
 	}
-	was, last := make(map[at]string), make(map[Key]Epoch)
-	for _, c := range commands(1, 5000) {
-		b := table.Apply(c).Binding
-		if b.Epoch == 0 {
-			continue
+}
+
+// TestCounts: sessions are counted by backend, and the numbers of backends that
+// have none are used again.
+func TestCounts(t *testing.T) {
+	m := NewMachine()
+	for i, c := range commands(3, 3000) {
+		if _, err := m.Apply(1, uint64(i), [][]byte{c.encode()}); err != nil {
+			t.Fatal(err)
 		}
-		if b.Epoch < last[c.Session] {
-			t.Fatalf("session %v went from epoch %d to %d", c.Session, last[c.Session], b.Epoch)
+		sum := 0
+		for b := range 5 {
+			name := fmt.Sprint("b", b)
+			n := m.table.Count(name)
+			if on := m.table.On(name); len(on) != n {
+				t.Fatalf("%d sessions are on %s, counted are %d", len(on), name, n)
+			}
+			sum += n
 		}
-		last[c.Session] = b.Epoch
-		if old, ok := was[at{c.Session, b.Epoch}]; ok && old != b.Backend {
-			t.Fatalf("session %v epoch %d was on %s and is on %s", c.Session, b.Epoch, old, b.Backend)
+		if sum != m.Len() || len(m.table.backends.text) > 5+1 {
+			t.Fatalf("%d of %d sessions are on the backends %q", sum, m.Len(), m.table.backends.text)
 		}
-		was[at{c.Session, b.Epoch}] = b.Backend
 	}
 }
 
@@ -90,92 +165,31 @@ func TestEpochsOnlyGrow(t *testing.T) {
 func TestNewBindingsStartAboveTheFloor(t *testing.T) {
 	table := NewTable()
 	table.floor = 7
-	if b := table.Apply(Command{Op: OpBind, Session: Key{1}, Backend: "b"}).Binding; b.Epoch != 8 {
+	if b := table.Apply(1, Command{Op: OpBind, Session: Key{1}, Backend: "b"}).Binding; b.Epoch != 8 {
 		t.Errorf("it began at epoch %d", b.Epoch)
 	}
 }
 
-// TestNothingOfAnEntryThatIsNotUnderstood is done.
-func TestNothingOfAnEntryThatIsNotUnderstood(t *testing.T) {
-	m := NewMachine()
-	good := Command{Op: OpBind, Session: Key{1}, Backend: "b"}.encode()
-	newer := bytes.Clone(good)
-	newer[0]++
-	other := bytes.Clone(good)
-	other[1] = 99
-	for _, bad := range [][]byte{newer, other, good[:5], append(bytes.Clone(good), 0), {}} {
-		if _, err := m.Apply(1, 1, [][]byte{good, bad}); !errors.Is(err, errCode) {
-			t.Errorf("%x: %v", bad, err)
-		}
+// TestNoEpochIsUsedTwice, even where there is none left.
+func TestNoEpochIsUsedTwice(t *testing.T) {
+	table := NewTable()
+	bind := Command{Op: OpBind, Session: Key{1}, Backend: "b"}
+	table.Apply(1, bind)
+	table.floor = math.MaxUint32
+	move := Command{Op: OpMove, Term: 1, Targets: []Target{{Key{1}, 1, "c"}}}
+	if r := table.Apply(1, move); len(r.Changes) > 0 {
+		t.Errorf("moved: %+v", r)
 	}
-	if m.Len() != 0 {
-		t.Error("half of an entry was done")
+	bind.Session = Key{2}
+	if r := table.Apply(1, bind); !r.Conflict || table.Len() != 1 {
+		t.Errorf("bound: %+v", r)
 	}
-}
-
-func TestKeysFillShardsEvenly(t *testing.T) {
-	h, err := NewHasher(bytes.Repeat([]byte{7}, 32), 16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := make(map[uint32]int)
-	seen := make(map[Key]bool)
-	for i := range 16000 {
-		k, shard := h.Key("llm", fmt.Sprint("session-", i))
-		n[shard]++
-		seen[k] = true
-	}
-	for shard := uint32(1); shard <= 16; shard++ {
-		if n[shard] < 800 || n[shard] > 1200 {
-			t.Errorf("shard %d has %d of 16000 sessions", shard, n[shard])
-		}
-	}
-	if len(seen) != 16000 || len(n) != 16 {
-		t.Errorf("%d keys in %d shards", len(seen), len(n))
-	}
-	a, _ := h.Key("ab", "c")
-	b, _ := h.Key("a", "bc")
-	other, _ := NewHasher(bytes.Repeat([]byte{8}, 32), 16)
-	c, _ := other.Key("ab", "c")
-	if a == b || a == c {
-		t.Error("pool, name and secret do not all count")
-	}
-	if _, err := NewHasher([]byte("short"), 16); err == nil {
-		t.Error("a secret that can be guessed was taken")
-	}
-}
-
-func FuzzCommand(f *testing.F) {
-	f.Add(Command{Op: OpBind, Session: Key{1, 2}, Backend: "b1", Seen: 3}.encode())
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if c, err := decodeCommand(b); err == nil && !bytes.Equal(c.encode(), b) {
-			t.Errorf("%x was read as %+v", b, c)
-		}
-	})
-}
-
-func FuzzQuestion(f *testing.F) {
-	f.Add(question{ask: askBind, shard: 3, session: Key{1}, backend: "b1"}.encode())
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if q, err := decodeQuestion(b); err == nil && !bytes.Equal(q.encode(), b) {
-			t.Errorf("%x was read as %+v", b, q)
-		}
-	})
-}
-
-func FuzzAnswer(f *testing.F) {
-	f.Add(answer{verdict: bound, binding: Binding{"b1", 3}, leader: "n1"}.encode())
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if a, err := decodeAnswer(b); err == nil && !bytes.Equal(a.encode(), b) {
-			t.Errorf("%x was read as %+v", b, a)
-		}
-	})
 }
 
 func FuzzSnapshot(f *testing.F) {
 	table := NewTable()
 	for _, c := range commands(1, 50) {
-		table.Apply(c)
+		table.Apply(1, c)
 	}
 	var b bytes.Buffer
 	if _, err := table.WriteTo(&b); err != nil {
@@ -192,18 +206,4 @@ func FuzzSnapshot(f *testing.F) {
 			t.Errorf("%x was read, and written as %x: %v", b, out.Bytes(), err)
 		}
 	})
-}
-
-// BenchmarkSnapshot is what a shard of 60,000 sessions (a million over 16) costs
-// while commands wait.
-func BenchmarkSnapshot(b *testing.B) {
-	m := NewMachine()
-	for i := range 60000 {
-		m.table.Apply(Command{Op: OpBind, Session: Key{byte(i), byte(i >> 8), byte(i >> 16)}, Backend: fmt.Sprint("b", i%64)})
-	}
-	for b.Loop() {
-		if _, err := m.Snapshot(); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

@@ -57,13 +57,17 @@ type Options struct {
 
 // Cluster is what runs.
 type Cluster struct {
+	options  Options
 	nodes    []*Node
 	backends []*Backend
 	dir      string // all that the nodes write
 }
 
 // Node is one starling of the cluster.
-type Node struct{ *node.Node }
+type Node struct {
+	*node.Node
+	plug *plug
+}
 
 // URL is the base of what clients ask, without a slash at its end.
 func (n *Node) URL() string { return "http://" + n.ProxyAddrs()[0] }
@@ -98,7 +102,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Nodes > MaxNodes {
 		return nil, fmt.Errorf("%d nodes: %w; ask for up to %d", o.Nodes, ErrNodes, MaxNodes)
 	}
-	c := &Cluster{}
+	c := &Cluster{options: o}
 	err := c.startAll(ctx, o)
 	if err == nil {
 		return c, nil
@@ -119,9 +123,11 @@ func (c *Cluster) startAll(ctx context.Context, o Options) error {
 		}
 	}
 	for i := range max(1, o.Nodes) {
-		if err := c.startNode(ctx, o, i); err != nil {
+		n, err := c.startNode(ctx, o, i)
+		if err != nil {
 			return err
 		}
+		c.nodes = append(c.nodes, n)
 	}
 	return nil
 }
@@ -144,21 +150,42 @@ func (c *Cluster) startBackend(ctx context.Context, o Options, i int) error {
 	return nil
 }
 
-func (c *Cluster) startNode(ctx context.Context, o Options, i int) error {
-	cfg := c.config(ctx, o, i)
-	n, err := node.New(cfg, node.Options{Logger: o.log(cfg.Node.Name), Dial: o.Dial})
+func (c *Cluster) startNode(ctx context.Context, o Options, i int) (*Node, error) {
+	cfg, p := c.config(ctx, o, i), newPlug()
+	n, err := node.New(cfg, node.Options{
+		Logger: o.log(cfg.Node.Name), Dial: o.Dial, ListenPeers: p.listen, ListenPacket: p.listenPacket, DialPeers: p.dial,
+	})
 	if err != nil {
-		return fmt.Errorf("node %s: %w", cfg.Node.Name, err)
+		return nil, fmt.Errorf("node %s: %w", cfg.Node.Name, err)
 	}
 	switch err := n.Start(ctx); {
 	case errors.Is(err, syscall.EADDRINUSE) && o.UsualPorts: // taken since it was asked for
 		o.UsualPorts = false
 		return c.startNode(ctx, o, i)
 	case err != nil:
-		return fmt.Errorf("start node %s: %w", cfg.Node.Name, err)
+		return nil, fmt.Errorf("start node %s: %w", cfg.Node.Name, err)
 	}
-	c.nodes = append(c.nodes, &Node{n})
-	return nil
+	return &Node{n, p}, nil
+}
+
+// Kill ends node number i as a process ends that dies: its streams break, and no
+// other node is told. What it has written stays.
+func (c *Cluster) Kill(i int) {
+	n := c.nodes[i]
+	n.plug.pull()
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = n.Stop(now) // says that streams were cut and that nobody could be told, as it should be
+}
+
+// Restart starts node number i anew, on what it has written, at other ports where
+// those are free ones. It was killed or stopped.
+func (c *Cluster) Restart(ctx context.Context, i int) error {
+	n, err := c.startNode(ctx, c.options, i)
+	if err == nil {
+		c.nodes[i] = n
+	}
+	return err
 }
 
 // log is a node's logger. Where there are several nodes each line says whose it
@@ -177,7 +204,8 @@ func (c *Cluster) config(ctx context.Context, o Options, i int) node.Config {
 	cfg.Node.DataDir = filepath.Join(c.dir, cfg.Node.Name)
 	cfg.Admin.Address = o.port(ctx, 9901+i)
 	if o.Nodes > 1 {
-		cfg.Cluster.Bind = o.port(ctx, 7946+10*i)
+		cfg.Cluster.Bind, cfg.Cluster.RPC = o.port(ctx, 7946+10*i), o.port(ctx, 7947+10*i)
+		cfg.Cluster.BootstrapExpect = o.Nodes
 		for _, n := range c.nodes {
 			cfg.Cluster.Seeds = append(cfg.Cluster.Seeds, n.GossipAddr())
 		}

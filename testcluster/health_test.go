@@ -92,7 +92,6 @@ func TestHungBackendThatAnswersItsCheck(t *testing.T) {
 	c := newClinic(t, 3, func(p *proxy.PoolConfig) {
 		p.Outlier.ConsecutiveFailures, p.Outlier.BaseEjection = 3, base
 		p.Timeouts.ResponseHeader = header
-		p.Policy = "round_robin" // p2c sees it hang, and may take long to give it a third stream to fail
 	})
 	events := c.Node(0).Events()
 	defer events.Close()

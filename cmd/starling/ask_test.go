@@ -32,6 +32,7 @@ func TestAskANode(t *testing.T) {
 		out  string // matches all of what it says
 	}{
 		{"status", 0, `node\s+n1 .*\nversion .*\nstate\s+alive; .*\nmembers\s+1 of 1 alive\nstreams\s+0 running, 0 waiting\nconfig\s+[0-9a-f]+\n`},
+		{"shards", 0, `SHARD .*\n`},
 		{"pools", 0, `POOL .*\nllm\s+p2c\s+2\s.*\n`},
 		{"backends", 0, `BACKEND .*\nb1\s+llm\s+active.*\nb2\s+llm\s+active.*\n`},
 		{"streams", 0, `STREAM .*\n`},
@@ -46,6 +47,8 @@ func TestAskANode(t *testing.T) {
 		{"backend reset b2", 0, "b2: as the configuration says\n"},
 		{"policy llm random", 0, "llm random: policy changed\n"},
 		{"pools", 0, `POOL .*\nllm\s+random\s+2\s.*\n`},
+		{"policy llm p2c --second random --share 0.25", 0, "llm p2c: policy changed\n"},
+		{"pools", 0, `POOL .*\nllm\s+p2c, 25% random\s+2\s.*\n`},
 
 		{"backend drain b9", 1, `starling: there is no backend "b9" .*\n`},
 		{"backend remove b9", 1, `starling: there is no backend "b9".*\n`},
@@ -54,6 +57,8 @@ func TestAskANode(t *testing.T) {
 		{"backend add ftp://x", 1, `starling: url: .*scheme.*\n`},
 		{"backend add http://127.0.0.1:9 --pool nope", 1, `starling: there is no pool "nope".*\n`},
 		{"policy llm best", 1, `starling: there is no policy "best".*\n`},
+		{"policy llm p2c --share 0.1", 1, `starling: share 0.1 of a second policy.*\n`},
+		{"policy llm p2c --second best --share 0.1", 1, `starling: there is no policy "best".*\n`},
 		{"backend drain", 2, `starling: accepts 1 arg.*\n.*--help\n`},
 		{"status --admin 127.0.0.1:1", 1, `starling: no node answers at http://127\.0\.0\.1:1 .*STARLING_ADMIN.*\n`},
 	} {

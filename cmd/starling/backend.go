@@ -32,10 +32,15 @@ func newBackend() *cobra.Command {
 }
 
 func newPolicy() *cobra.Command {
-	return change("policy POOL NAME", "Change how a pool's backends are chosen; running streams are left alone", "policy changed", 2,
+	var want api.Policy
+	c := change("policy POOL NAME", "Change how a pool's backends are chosen; running streams are left alone", "policy changed", 2,
 		func(ctx context.Context, node *client.Client, args []string) error {
-			return node.Post(ctx, map[string]string{"policy": args[1]}, "pools", args[0], "policy")
+			want.Policy = args[1]
+			return node.Post(ctx, want, "pools", args[0], "policy")
 		})
+	c.Flags().StringVar(&want.Second, "second", "", "policy `NAME` to measure beside it (default: the configuration's)")
+	c.Flags().Float64Var(&want.Share, "share", 0, "share of the pool's streams, 0 to 1, that the second policy places")
+	return c
 }
 
 func newAdd() *cobra.Command {

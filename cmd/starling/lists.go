@@ -18,6 +18,7 @@ func newLists() []*cobra.Command {
 		list("members", "List the nodes of the cluster", at("members"), cobra.NoArgs, showMembers),
 		list("pools", "List the pools", at("pools"), cobra.NoArgs, showPools),
 		list("backends", "List the backends, their state and load", at("backends"), cobra.NoArgs, showBackends),
+		list("shards", "List the shards of the sessions, who leads them and where their replicas are", at("shards"), cobra.NoArgs, showShards),
 		list("streams", "List the streams that run, oldest first", at("streams"), cobra.NoArgs, showStreams),
 	}
 }
@@ -27,6 +28,10 @@ func showStatus(w io.Writer, s api.Status) {
 	fmt.Fprintf(w, "version\t%s\n", s.Node.Version)
 	fmt.Fprintf(w, "state\t%s; the node started %s\n", s.Node.State, ago(s.Node.Started))
 	fmt.Fprintf(w, "members\t%d of %d alive\n", s.Cluster.Alive, s.Cluster.Members)
+	if s.Cluster.ID != "" {
+		fmt.Fprintf(w, "cluster\t%s; %s\n", s.Cluster.ID, quorumText(s.Cluster.MetaQuorum))
+		fmt.Fprintf(w, "shards\t%d, of which this node leads %d, and nobody %d\n", s.Shards.Count, s.Shards.Led, s.Shards.WithoutLeader)
+	}
 	fmt.Fprintf(w, "streams\t%d running, %d waiting\n", s.Streams.InFlight, s.Streams.Waiting)
 	if s.Drain != nil {
 		fmt.Fprintf(w, "drain\tends in %v at the latest\n", seconds(s.Drain.Left))
@@ -34,11 +39,26 @@ func showStatus(w io.Writer, s api.Status) {
 	fmt.Fprintf(w, "config\t%s\n", s.ConfigHash)
 }
 
+func quorumText(has bool) string {
+	if has {
+		return "it can decide"
+	}
+	return "it cannot decide anything now: too few of the nodes that keep its map answer"
+}
+
 func showPools(w io.Writer, l api.Pools) {
 	fmt.Fprintln(w, "POOL\tPOLICY\tUSABLE\tIN FLIGHT\tWAITING\tSTEP CV\tPANIC")
 	for _, p := range l.Pools {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%.2f\t%s\n", p.Name, p.Policy, p.Usable, p.InFlight, p.Waiting, p.StepTimeCV, yes(p.Panic))
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%.2f\t%s\n", p.Name, policies(p), p.Usable, p.InFlight, p.Waiting, p.StepTimeCV, yes(p.Panic))
 	}
+}
+
+// policies are the pool's policy and what is measured beside it.
+func policies(p api.Pool) string {
+	if p.Second == "" {
+		return p.Policy
+	}
+	return fmt.Sprintf("%s, %.0f%% %s", p.Policy, 100*p.Share, p.Second)
 }
 
 func showBackends(w io.Writer, l api.Backends) {

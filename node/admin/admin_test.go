@@ -74,6 +74,9 @@ func (n *fakeNode) ChangeKeys(_ context.Context, order, key string) error {
 	return n.change("%s %s", order, key)
 }
 func (n *fakeNode) Members() api.Members { return api.Members{Members: []api.Member{}} }
+func (n *fakeNode) Shards(context.Context) api.ShardList {
+	return api.ShardList{Shards: []api.Shard{}}
+}
 
 // change notes what an operator changed, and refuses it if the test says so.
 func (n *fakeNode) change(format string, args ...any) error {
@@ -92,8 +95,8 @@ func (n *fakeNode) ChangeBackend(id string, verb Verb) error { return n.change("
 func (n *fakeNode) WeighBackend(id string, weight int) error {
 	return n.change("weigh %s %d", id, weight)
 }
-func (n *fakeNode) SetPolicy(pool, policy string) error {
-	return n.change("policy %s %s", pool, policy)
+func (n *fakeNode) SetPolicy(pool string, want api.Policy) error {
+	return n.change("policy %s %s, %v of %s", pool, want.Policy, want.Share, want.Second)
 }
 
 func (n *fakeNode) asked() int {

@@ -33,6 +33,8 @@ func (s *Server) status(c *call) error { return putJSON(&c.Response, s.opt.Node.
 
 func (s *Server) members(c *call) error { return putJSON(&c.Response, s.opt.Node.Members()) }
 
+func (s *Server) shards(c *call) error { return putJSON(&c.Response, s.opt.Node.Shards(s.ctx)) }
+
 func (s *Server) backends(c *call) error {
 	list := s.opt.Node.Backends()
 	if list.Backends == nil {

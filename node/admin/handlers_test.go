@@ -55,6 +55,7 @@ func TestEmptyListsAreLists(t *testing.T) {
 	s := newRig().start(t)
 	for request, want := range map[string]string{
 		"GET /v1/members":  `{"members":[]}` + "\n",
+		"GET /v1/shards":   `{"shards":[]}` + "\n",
 		"GET /v1/backends": `{"backends":[]}` + "\n",
 		"GET /v1/streams":  `{"streams":[]}` + "\n",
 	} {

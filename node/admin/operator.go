@@ -50,16 +50,14 @@ func (s *Server) weighBackend(c *call) error {
 }
 
 func (s *Server) setPolicy(c *call) error {
-	var want struct {
-		Policy string `json:"policy"`
-	}
+	var want api.Policy
 	if err := c.readJSON(&want); err != nil {
 		return err
 	}
-	if err := s.opt.Node.SetPolicy(c.path["pool"], want.Policy); err != nil {
+	if err := s.opt.Node.SetPolicy(c.path["pool"], want); err != nil {
 		return err
 	}
-	return s.done(c, "set policy", "pool", c.path["pool"], "policy", want.Policy)
+	return s.done(c, "set policy", "pool", c.path["pool"], "policy", want.Policy, "second", want.Second, "share", want.Share)
 }
 
 func (s *Server) changeBackend(verb Verb) func(*call) error {

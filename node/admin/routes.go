@@ -26,6 +26,7 @@ func (s *Server) table(pprof bool) []route {
 		{method: "GET", path: "/metrics", do: s.metrics(), who: scrapers},
 		{method: "GET", path: "/v1/status", do: s.status},
 		{method: "GET", path: "/v1/members", do: s.members},
+		{method: "GET", path: "/v1/shards", do: s.shards},
 		{method: "GET", path: "/v1/keys", do: s.keys},
 		{method: "POST", path: "/v1/keys/install", do: s.changeKeys("install"), body: true},
 		{method: "POST", path: "/v1/keys/use", do: s.changeKeys("use"), body: true},

@@ -121,6 +121,7 @@ func TestReferenceExamples(t *testing.T) {
 		"## Errors":              &api.Error{},
 		"### `GET /v1/status`":   &api.Status{},
 		"### `GET /v1/members`":  &api.Members{},
+		"### `GET /v1/shards`":   &api.ShardList{},
 		"### `GET /v1/keys`":     &api.Keys{},
 		"### `GET /v1/backends`": &api.Backends{},
 		"### `GET /v1/streams`":  &api.StreamList{},

@@ -38,6 +38,7 @@ type Node interface {
 	Status() api.Status
 	Backends() api.Backends
 	Members() api.Members
+	Shards(context.Context) api.ShardList
 	Streams(limit int) api.StreamList // the oldest ones, oldest first
 	Events() Feed                     // of all changes from now on
 	Ready() error                     // nil: it may get traffic; else why not
@@ -52,7 +53,7 @@ type Operator interface {
 	RemoveBackend(pool, id string) error
 	ChangeBackend(id string, verb Verb) error
 	WeighBackend(id string, weight int) error
-	SetPolicy(pool, policy string) error
+	SetPolicy(pool string, want api.Policy) error
 }
 
 // Verb is what an operator may do to a backend without saying more.

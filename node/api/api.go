@@ -92,6 +92,16 @@ type Backend struct {
 	EjectedUntil *time.Time        `json:"ejected_until"`
 	Drain        *Drain            `json:"drain"`
 	Sessions     int               `json:"sessions"`
+	Engine       *Engine           `json:"engine"` // null: it says nothing
+}
+
+// Engine is what the program behind a backend says of itself: requests of all
+// its clients that run and that wait there.
+type Engine struct {
+	Name    string  `json:"name"` // vllm, sglang, tgi or llamacpp
+	Running int     `json:"running"`
+	Waiting int     `json:"waiting"`
+	Cache   float64 `json:"cache"` // share of its cache for contexts in use, 0 to 1; 0 where it tells none
 }
 
 // NewBackend is the body of POST /v1/pools/{pool}/backends.
@@ -100,6 +110,14 @@ type NewBackend struct {
 	URL        string `json:"url"`
 	Weight     int    `json:"weight"`      // default: 1
 	MaxStreams int    `json:"max_streams"` // 0: what the pool says
+}
+
+// Policy is the body of POST /v1/pools/{pool}/policy: how a pool's backends are
+// chosen. What is empty is as the configuration says.
+type Policy struct {
+	Policy string  `json:"policy"`
+	Second string  `json:"second,omitempty"` // measured beside it
+	Share  float64 `json:"share,omitempty"`  // of the streams, 0 to 1, that the second places
 }
 
 // Pools answers GET /v1/pools.
@@ -117,7 +135,9 @@ type Pool struct {
 	Waiting    int64     `json:"waiting"`
 	StepTimeCV float64   `json:"step_time_cv"` // coefficient of variation over the usable backends
 	InFlightCV float64   `json:"in_flight_cv"`
-	Panic      bool      `json:"panic"` // health is ignored, since too few backends look well
+	Panic      bool      `json:"panic"`        // health is ignored, since too few backends look well
+	Second     string    `json:"second"`       // policy that is measured beside the first; "": none
+	Share      float64   `json:"second_share"` // of the streams that it places
 	Rebalance  Rebalance `json:"rebalance"`
 }
 

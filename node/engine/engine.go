@@ -40,10 +40,12 @@ type Options struct {
 // Reader reads the engines of one pool.
 type Reader struct {
 	opt    Options
-	asked  map[*backend.Backend]*habit // of readLoop
 	turns  chan struct{}
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
+
+	mu    sync.Mutex // taken before a habit's
+	asked map[*backend.Backend]*habit
 }
 
 // habit is how a backend answered so far.
@@ -53,6 +55,7 @@ type habit struct {
 	wait   time.Duration
 	asking bool
 	known  bool // it answered as an engine the last time
+	last   Reading
 	said   bool // that it does not was logged
 }
 
@@ -83,25 +86,45 @@ func (r *Reader) readLoop(ctx context.Context) {
 	tick := time.NewTicker(every / 10)
 	defer tick.Stop()
 	for {
-		now := time.Now()
-		there := map[*backend.Backend]*habit{}
-		for _, b := range r.opt.Backends() {
-			h := r.asked[b]
-			if h == nil {
-				h = &habit{wait: every, next: now}
-			}
-			there[b] = h
-			if h.due(now) {
-				r.tasks.Go(func() { r.ask(ctx, b, h) })
-			}
-		}
-		r.asked = there
+		r.askAll(ctx, time.Now())
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
 	}
+}
+
+// askAll asks those that are due, and forgets those that have left.
+func (r *Reader) askAll(ctx context.Context, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	there := map[*backend.Backend]*habit{}
+	for _, b := range r.opt.Backends() {
+		h := r.asked[b]
+		if h == nil {
+			h = &habit{wait: every, next: now}
+		}
+		there[b] = h
+		if h.due(now) {
+			r.tasks.Go(func() { r.ask(ctx, b, h) })
+		}
+	}
+	r.asked = there
+}
+
+// Said is what the backend's engine said last; ok is false where it says
+// nothing, or no more.
+func (r *Reader) Said(b *backend.Backend) (last Reading, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.asked[b]
+	if h == nil {
+		return Reading{}, false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last, h.known
 }
 
 // due tells whether it is time, and takes the turn.
@@ -139,7 +162,7 @@ func (r *Reader) ask(ctx context.Context, b *backend.Backend, h *habit) {
 		if !h.known {
 			r.opt.Logger.Info("the backend's engine tells its load", "backend", b.ID, "engine", reading.Engine)
 		}
-		h.known, h.said, h.wait = true, false, every
+		h.known, h.last, h.said, h.wait = true, reading, false, every
 	default:
 		if h.known && r.opt.Lost != nil {
 			r.opt.Lost(b, err)

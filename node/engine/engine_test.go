@@ -111,9 +111,10 @@ func TestReader(t *testing.T) {
 		var asked, told, lost atomic.Int64
 		var broken atomic.Bool
 		var log lines
+		p := pool(t, "http://a:1")
 		r := New(Options{
 			Logger:   slog.New(slog.NewTextHandler(&log, nil)),
-			Backends: pool(t, "http://a:1").Backends,
+			Backends: p.Backends,
 			Client: &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
 				asked.Add(1)
 				switch {
@@ -139,8 +140,14 @@ func TestReader(t *testing.T) {
 		if n := told.Load(); n < 16 || n > 22 || n != asked.Load() {
 			t.Errorf("%d told and %d asked in 20 s", n, asked.Load())
 		}
+		if last, ok := r.Said(p.Backends()[0]); !ok || last != (Reading{Engine: VLLM, Running: 3}) {
+			t.Errorf("it said %+v, %v", last, ok)
+		}
 		broken.Store(true)
 		<-time.After(2 * time.Second)
+		if last, ok := r.Said(p.Backends()[0]); ok {
+			t.Errorf("it says nothing any more, but for %+v", last)
+		}
 		asked.Store(0)
 		<-time.After(10 * time.Minute)
 		if n := asked.Load(); n < 9 || n > 20 {

@@ -22,6 +22,7 @@ type file struct {
 	Tags  []string        `yaml:"tags"`
 	Parts []part          `yaml:"parts" scalar:"url"`
 	Named map[string]part `yaml:"named"`
+	Maybe *part           `yaml:"maybe"`
 }
 
 type part struct {
@@ -85,6 +86,8 @@ func TestDecode(t *testing.T) {
 		{"room: 0", func(f *file) { f.Room = 0 }},
 		{"limit: 7", func(f *file) { f.Limit = 7 }},
 		{`limit: "auto"`, func(*file) {}},
+		{"maybe: {}", func(f *file) { f.Maybe = &part{Weight: 1} }},
+		{"maybe: {url: u}", func(f *file) { f.Maybe = &part{URL: "u", Weight: 1} }},
 		{"share: 1e-3", func(f *file) { f.Share = 0.001 }},
 		{"on: true", func(f *file) { f.On = true }},
 		{"tags: [b, c]", func(f *file) { f.Tags = []string{"b", "c"} }},
@@ -126,7 +129,7 @@ func TestFaults(t *testing.T) {
 		{"lgo: {}", "1: lgo: is no known key; did you mean log?"},
 		{"log: {paht: x}", "1: log.paht: is no known key; did you mean path?"},
 		{"parts:\n- colour: x", "2: parts[0].colour: is no known key; write one of url, weight, marks, cap"},
-		{"'a b: c': 1", `1: "a b: c": is no known key; write one of name, mode, wait, late, room, limit, share, on, tags, parts, named, cluster, harmless, log, zone`},
+		{"'a b: c': 1", `1: "a b: c": is no known key; write one of name, mode, wait, late, room, limit, share, on, tags, parts, named, maybe, cluster, harmless, log, zone`},
 		{"{name: y, mode: wild}", `1: mode: "wild" is not supported yet; write fast or slow`},
 		{"mode: best", `1: mode: "best" is unknown; write fast or slow`},
 		{"wait: 5", `1: wait: "5" has no unit; ` + dur},
@@ -152,6 +155,9 @@ func TestFaults(t *testing.T) {
 		{"tags: a", `1: tags: is "a"; write a list, even of one`},
 		{"tags: [a, ~, {}]", "1: tags[1]: is empty; write text, or leave it out\n1: tags[2]: is a section; write text"},
 		{"parts: {url: u}", "1: parts: is a section; write a list, even of one"},
+		{"maybe: u", `1: maybe: is "u"; write a section with keys out of url, weight, marks`},
+		{"maybe: ", "1: maybe: is empty; write a section with keys out of url, weight, marks, or leave it out"},
+		{"maybe: {wieght: 3}", "1: maybe.wieght: is no known key; did you mean weight?"},
 		{"named: [a]", "1: named: is a list; write a section of NAME: VALUE"},
 		{"named: {a: u}", `1: named.a: is "u"; write a section with keys out of url, weight, marks, deep`},
 		{"name:\nmode: slow", "1: name: is empty; write text, or leave it out"},
@@ -162,7 +168,7 @@ func TestFaults(t *testing.T) {
 		{"name: &a y\ntags: [*a]", "2: tags[0]: *a: aliases are not supported; write the value out"},
 		{"named:\n  a: &a {url: u}\n  b:\n    <<: *a", "4: named.b.<<: merging is not supported; write the keys out"},
 		{"? [a]\n: b", "1: yaml: has a key that is no text; write NAME: VALUE"},
-		{"[a]", "1: yaml: is a list; write a section with keys out of name, mode, wait, late, room, limit, share, on, tags, parts, named, cluster, harmless, log, zone"},
+		{"[a]", "1: yaml: is a list; write a section with keys out of name, mode, wait, late, room, limit, share, on, tags, parts, named, maybe, cluster, harmless, log, zone"},
 		{"name: y\n---\nname: z", "2: yaml: a second document begins; keep one, without --- lines"},
 		{"zone: eu", `1: zone: is not supported yet; write "" or leave it out`},
 		{"zone:", `1: zone: is not supported yet; write "" or leave it out`},
@@ -298,6 +304,7 @@ func TestEncode(t *testing.T) {
 	f.Name, f.Tags = "a ${b} $${c}", []string{"true", "1", "null", "~", "", "a: b", "#", "-", "---", "x:", "a:b", "\x00\n\t", "\u2028\ufeff é", "12:30", "<<", "0o7", "1e3", "."}
 	f.Parts = []part{{URL: "http://h:1", Weight: 2, Marks: map[string]string{"<<": "y", "": "", "n": "null"}}}
 	f.Named = map[string]part{"b": {}, "a": {}}
+	f.Maybe = &part{URL: "u"}
 	data, err := Encode(f)
 	if err != nil {
 		t.Fatal(err)

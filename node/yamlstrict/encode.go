@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Encode writes a struct as a file with every key, which decodes to the equal
-// struct. Equal structs give equal bytes.
+// Encode writes a struct as a file with every key, but those of sections that are
+// left out, which decodes to the equal struct. Equal structs give equal bytes.
 func Encode(v any) ([]byte, error) {
 	var out bytes.Buffer
 	dump, err := yaml.NewDumper(&out, yaml.WithIndent(2), yaml.WithCompactSeqIndent(false), yaml.WithLineWidth(-1))
@@ -35,9 +35,14 @@ func node(v reflect.Value, tag reflect.StructTag) *yaml.Node {
 		n := &yaml.Node{Kind: yaml.MappingNode}
 		for i := range v.NumField() {
 			field := v.Type().Field(i)
+			if field.Type.Kind() == reflect.Pointer && v.Field(i).IsNil() {
+				continue
+			}
 			n.Content = append(n.Content, plain(field.Tag.Get("yaml")), node(v.Field(i), field.Tag))
 		}
 		return n
+	case reflect.Pointer:
+		return node(v.Elem(), tag)
 	case reflect.Map:
 		n := &yaml.Node{Kind: yaml.MappingNode, Style: flowIf(v.Len() == 0)}
 		keys := v.MapKeys()

@@ -5,7 +5,9 @@
 //
 // Field tags: yaml:"name"; unit:"size" for bytes; auto:"N" takes the word auto
 // for the number N; enum:"a,b"; scalar:"url" on a list of structs makes a bare
-// value short for {url: value}. Numbers below zero are faults everywhere.
+// value short for {url: value}. A pointer to a struct is a section that may be
+// left out, and has its defaults once it is there. Numbers below zero are faults
+// everywhere.
 package yamlstrict
 
 import (
@@ -23,7 +25,7 @@ import (
 // Form is what the struct itself does not say about a file.
 type Form struct {
 	// Elements holds one value with every default for each struct type that
-	// stands in a list or a map.
+	// stands in a list or a map, or behind a pointer.
 	Elements []any
 
 	// Unbuilt holds the keys that are known but not built, as patterns:

@@ -21,6 +21,12 @@ type decoder struct {
 // value lays n over v, which holds the default; tag is the field's.
 func (d *decoder) value(at place, n *yaml.Node, v reflect.Value, tag reflect.StructTag) {
 	switch v.Kind() {
+	case reflect.Pointer:
+		if d.isSection(at, n, func() []string { return d.names(at, v.Type().Elem()) }) {
+			v.Set(reflect.New(v.Type().Elem()))
+			v.Elem().Set(d.element(v.Type().Elem()))
+			d.section(at, n, v.Elem())
+		}
 	case reflect.Struct:
 		if d.isSection(at, n, func() []string { return d.names(at, v.Type()) }) {
 			d.section(at, n, v)
@@ -81,7 +87,7 @@ func (d *decoder) list(at place, n *yaml.Node, v reflect.Value, tag reflect.Stru
 	}
 }
 
-// element makes a new value with its defaults for a list or a map.
+// element makes a new value with its defaults for a list, a map or a pointer.
 func (d *decoder) element(t reflect.Type) reflect.Value {
 	e := reflect.New(t).Elem()
 	if def, ok := d.fresh[t]; ok {

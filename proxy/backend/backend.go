@@ -17,6 +17,7 @@ type Backend struct {
 
 	flights meter        // streams, from the pick to the last byte
 	waiting atomic.Int64 // streams that only this backend can serve
+	yields  atomic.Int32 // samples until a place may be left to other nodes again
 
 	vitals
 	signals

@@ -105,8 +105,10 @@ func (p *Pool) waiting(list []*Backend) float64 {
 // SetEngine takes what the backend's engine says of itself, about once a second:
 // streams that run and that wait there, and its cap; 0: it does not say. Then
 // the cap is what runs while some have waited in several words in a row: one
-// that waits at a moment may only be between two steps of the engine. Where as
-// many run as the cap and none waits, the cap is too low.
+// that waits at a moment may only be between two steps of the engine. It comes
+// down to that step by step, since an engine may also run few for a moment: it
+// reads a long prompt, or makes room. Where as many run as the cap and none
+// waits, the cap is too low.
 func (b *Backend) SetEngine(running, waiting, most int, now time.Time) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
@@ -119,11 +121,14 @@ func (b *Backend) SetEngine(running, waiting, most int, now time.Time) {
 	} else {
 		w.waits, w.ran = w.waits+1, max(w.ran, running)
 	}
-	known := t.CapSource == CapEngine
+	known, above := t.CapSource == CapEngine, running+waiting
+	if known {
+		above = t.Cap
+	}
 	switch {
 	case most > 0:
 	case w.waits >= surelyWaits && w.ran > 0:
-		most = w.ran
+		most = max(w.ran, above*7/8)
 		w.ran = running // what runs next may be longer, and less of it fit
 	case known && waiting == 0 && running >= t.Cap:
 		most = running + max(1, running/4)

@@ -16,7 +16,7 @@ type choice struct {
 
 // fits tells whether the stream can go to the backend.
 func (c *choice) fits(b *Backend) bool {
-	return !slices.Contains(c.ask.Tried, b) && b.open(c.now) && !b.full()
+	return !slices.Contains(c.ask.Tried, b) && b.admits(&c.ask, c.now) && !b.full()
 }
 
 const (

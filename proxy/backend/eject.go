@@ -41,14 +41,16 @@ func (e *ejection) again(now time.Time) int {
 	return max(0, times) + 1
 }
 
-// Succeeded tells the pool that the head of a backend's answer came, firstByte
-// after the request was sent. Its failures no longer count, and an ejection that
-// a trial was deciding over ends.
-func (p *Pool) Succeeded(b *Backend, now time.Time, firstByte time.Duration) {
+// Succeeded tells the pool that the head of an answer came to a stream, firstByte
+// after its request was sent. The backend's failures no longer count, and where
+// the stream is the trial of an ejected one, the ejection ends. Other streams of
+// such a backend, which it had before or got in a panic, decide nothing.
+func (p *Pool) Succeeded(l *Lease, now time.Time, firstByte time.Duration) {
+	b := l.backend
 	b.heard.Store(now.UnixNano())
 	b.headed(now, firstByte)
 	if most := p.now.Load().rules.Outlier.Latency; most > 0 && firstByte > most {
-		p.blame(b, now, b.failures.Add(1), fmt.Sprintf("%v to the head of an answer", firstByte.Round(time.Millisecond)))
+		p.blame(l, now, b.failures.Add(1), fmt.Sprintf("%v to the head of an answer", firstByte.Round(time.Millisecond)))
 		return
 	}
 	if b.failures.Load() != 0 {
@@ -57,7 +59,7 @@ func (p *Pool) Succeeded(b *Backend, now time.Time, firstByte time.Duration) {
 	if b.haunted.Load() != nil {
 		b.haunted.Store(nil)
 	}
-	if b.standing.Load().State != Ejected {
+	if !l.is(isTrial) {
 		return
 	}
 	p.mu.Lock()
@@ -65,52 +67,85 @@ func (p *Pool) Succeeded(b *Backend, now time.Time, firstByte time.Duration) {
 	if out := &b.condition.out; out.on && now.After(out.until) {
 		p.readmit(b, now, "the trial stream succeeded")
 	}
+	l.decided()
 }
 
-// Failed tells the pool that a backend failed a stream before the first byte of
+// Failed tells the pool that its backend failed a stream before the first byte of
 // an answer, or with an answer that says the same. Enough failures in a row
 // eject it, and so does a failed trial; for a while they count as streams.
-func (p *Pool) Failed(b *Backend, now time.Time, kind FailureKind, what string) {
+func (p *Pool) Failed(l *Lease, now time.Time, kind FailureKind, what string) {
+	b := l.backend
+	if l.outdated() {
+		return
+	}
 	row := b.failures.Add(1)
 	p.haunt(b, now, kind, row)
 	if kind == FailedTimeout {
-		p.absolve(b)
+		p.absolve(b, now)
 	}
-	p.blame(b, now, row, what)
+	p.blame(l, now, row, what)
 }
 
 // absolve forgets how long streams waited for the backend in vain: the failure
 // counts as a phantom instead. A reading fades with what comes after it, and
 // nothing would come: the backend would be neither tried nor ejected, long after
-// it is well again.
-func (p *Pool) absolve(b *Backend) {
+// it is well again. Streams that run there go on to speak for themselves.
+func (p *Pool) absolve(b *Backend, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b.answers = reading{}
+	at := p.micros(now)
+	b.answers, b.flown, b.answered = reading{}, b.flights.spent(at), b.answering.spent(at)
+	if b.flowing.count() == 0 {
+		b.tokens = reading{}
+	}
 }
 
 // Broke tells the pool that a backend broke an answer off that had begun. These
 // have a row of their own, which only a whole answer ends: a backend that begins
 // well each time and never ends would pass for good otherwise.
 func (p *Pool) Broke(b *Backend, now time.Time, what string) {
-	p.blame(b, now, b.breaks.Add(1), what)
+	p.count(b, now, b.breaks.Add(1), what)
 }
 
-// blame ejects a backend after its n-th failure in a row, if that is due.
-func (p *Pool) blame(b *Backend, now time.Time, n int64, what string) {
-	most := int64(p.now.Load().rules.Outlier.ConsecutiveFailures)
-	state := b.standing.Load().State
-	if most == 0 || state != Ejected && (state != Active || n < most) {
+// Froze tells the pool that an answer was given up midway, since nothing of it
+// came for too long. Where streams bring tokens the backend broke it off; where
+// they may be silent, as feeds of events are, nothing came since nothing
+// happened.
+func (p *Pool) Froze(b *Backend, now time.Time, what string) {
+	p.mu.Lock()
+	tokens := p.usual.streaming
+	p.mu.Unlock()
+	if tokens {
+		p.Broke(b, now, what)
+	}
+}
+
+// blame holds the n-th failure in a row against a stream's backend. A trial's is
+// enough.
+func (p *Pool) blame(l *Lease, now time.Time, n int64, what string) {
+	b := l.backend
+	if !l.is(isTrial) {
+		p.count(b, now, n, what)
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := &b.condition.out
-	switch {
-	case !out.on && b.standing.Load().State == Active && p.mayEject(b):
-		p.eject(b, now, out.again(now), fmt.Sprintf("%d failures in a row, the last: %s", n, what))
-	case out.on && now.After(out.until):
+	if out := &b.condition.out; out.on && now.After(out.until) && p.now.Load().rules.Outlier.ConsecutiveFailures > 0 {
 		p.eject(b, now, out.times+1, "the trial stream failed: "+what)
+	}
+	l.decided()
+}
+
+// count ejects a backend after its n-th failure in a row, if that is due.
+func (p *Pool) count(b *Backend, now time.Time, n int64, what string) {
+	most := int64(p.now.Load().rules.Outlier.ConsecutiveFailures)
+	if most == 0 || n < most || b.standing.Load().State != Active {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if out := &b.condition.out; !out.on && b.standing.Load().State == Active && p.mayEject(b) {
+		p.eject(b, now, out.again(now), fmt.Sprintf("%d failures in a row, the last: %s", n, what))
 	}
 }
 
@@ -148,6 +183,7 @@ func (p *Pool) eject(b *Backend, now time.Time, times int, reason string) {
 func (p *Pool) readmit(b *Backend, now time.Time, reason string) {
 	out := &b.condition.out
 	out.on, out.back = false, now
+	b.back.Store(p.micros(now))
 	b.failures.Store(0)
 	b.breaks.Store(0)
 	b.haunted.Store(nil)

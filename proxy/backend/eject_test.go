@@ -13,9 +13,15 @@ func ejecting(failures, percent int) OutlierConfig {
 	return OutlierConfig{ConsecutiveFailures: failures, BaseEjection: 10 * time.Second, MaxEjection: time.Minute, MaxEjectedPercent: percent}
 }
 
+// at is a stream that a backend got at a moment.
+func at(b *Backend, now time.Time) *Lease {
+	l := newLease(b, b.pool.micros(now), false)
+	return &l
+}
+
 func fail(p *Pool, i, times int) {
 	for range times {
-		p.Failed(p.Backends()[i], time.Now(), FailedBroke, "connection refused")
+		p.Failed(at(p.Backends()[i], time.Now()), time.Now(), FailedBroke, "connection refused")
 	}
 }
 
@@ -40,7 +46,7 @@ func TestFailuresInARowEject(t *testing.T) {
 		var told []change
 		p := pool(t, 3, ejecting(3, 50), func(c change) { told = append(told, c) })
 		fail(p, 1, 2)
-		p.Succeeded(p.Backends()[1], time.Now(), 0) // breaks the row
+		p.Succeeded(at(p.Backends()[1], time.Now()), time.Now(), 0) // breaks the row
 		fail(p, 1, 2)
 		fail(p, 0, 2) // another's do not count
 		if len(told) > 0 {
@@ -95,7 +101,8 @@ func TestEjectedOnceThereIsRoom(t *testing.T) {
 		fail(p, 0, 3)
 		fail(p, 1, 7)
 		<-time.After(11 * time.Second)
-		p.Succeeded(p.Backends()[0], time.Now(), 0)
+		l := trial(t, p, 0)
+		p.Succeeded(&l, time.Now(), 0)
 		fail(p, 1, 1)
 		if a, b := p.Backends()[0].Standing().State, p.Backends()[1].Standing().State; a != Active || b != Ejected {
 			t.Errorf("b0 is %s, b1 is %s", a, b)
@@ -133,7 +140,7 @@ func TestEjectionsDouble(t *testing.T) {
 			}
 			<-time.After(time.Nanosecond)
 			l := trial(t, p, 0)
-			p.Failed(b, time.Now(), FailedBroke, "reset")
+			p.Failed(&l, time.Now(), FailedBroke, "reset")
 			l.Release(time.Now())
 			if s := b.Standing(); !strings.Contains(s.Reason, "trial") || !strings.Contains(s.Reason, "reset") {
 				t.Errorf("reason %q", s.Reason)
@@ -141,7 +148,7 @@ func TestEjectionsDouble(t *testing.T) {
 		}
 		<-time.After(2 * time.Minute)
 		l := trial(t, p, 0)
-		p.Succeeded(b, time.Now(), 0)
+		p.Succeeded(&l, time.Now(), 0)
 		l.Release(time.Now())
 		if s := b.Standing(); s.State != Active || s.Times != 0 || !s.Until.IsZero() || s.Reason == "" || s.Since != time.Now() {
 			t.Errorf("after a good trial: %+v", s)
@@ -176,7 +183,7 @@ func TestOneTrial(t *testing.T) {
 		if s := p.Backends()[0].Standing(); s.State != Ejected {
 			t.Errorf("a trial without result made it %s", s.State)
 		}
-		p.Succeeded(p.Backends()[0], time.Now(), 0)
+		p.Succeeded(&l, time.Now(), 0)
 		l.Release(time.Now())
 		if got := shares(t, p, 500); got[0] == 0 || got[1] == 0 {
 			t.Errorf("after a good trial, shares are %v", got)
@@ -188,7 +195,7 @@ func TestOneTrial(t *testing.T) {
 // and only one.
 func TestTrialOfTheOnlyOneLeft(t *testing.T) {
 	p := pool(t, 2, ejecting(1, 50), nil)
-	p.Failed(p.Backends()[0], time.Now().Add(-time.Minute), FailedBroke, "reset")
+	p.Failed(at(p.Backends()[0], time.Now().Add(-time.Minute)), time.Now().Add(-time.Minute), FailedBroke, "reset")
 	l := pick(t, p, p.Backends()[1])
 	if l.Backend() != p.Backends()[0] {
 		t.Fatal("the tried one was taken")
@@ -203,11 +210,137 @@ func TestSuccessDuringAnEjection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pool(t, 2, ejecting(3, 50), nil)
 		fail(p, 0, 3)
-		p.Succeeded(p.Backends()[0], time.Now(), 0) // a stream from before
+		p.Succeeded(at(p.Backends()[0], time.Now()), time.Now(), 0) // a stream from before
 		if p.Backends()[0].Standing().State != Ejected {
 			t.Error("an older stream's success ended the ejection")
 		}
 	})
+}
+
+// Streams that a backend had before it was ejected decide nothing: not while the
+// trial runs, not before it is picked, and their late failures do not count once
+// the backend is back.
+func TestOnlyTheTrialDecides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pool(t, 3, ejecting(3, 50), nil)
+		b := p.Backends()[0]
+		old := at(b, time.Now())
+		fail(p, 0, 3)
+		<-time.After(time.Until(b.Standing().Until) + 1)
+		stands := func(when string, want State, times int) {
+			t.Helper()
+			p.Succeeded(old, time.Now(), 0)
+			p.Failed(old, time.Now(), FailedTimeout, "no answer in time")
+			p.Broke(b, time.Now(), "reset")
+			if s := b.Standing(); s.State != want || s.Times != times {
+				t.Errorf("%s: %s for the %d. time, want %s and %d", when, s.State, s.Times, want, times)
+			}
+		}
+		stands("before the trial", Ejected, 1)
+		l := trial(t, p, 0)
+		stands("beside the trial", Ejected, 1)
+		p.Succeeded(&l, time.Now(), 0)
+		for range 3 {
+			p.Failed(old, time.Now(), FailedTimeout, "no answer in time")
+		}
+		if s := b.Standing(); s.State != Active {
+			t.Fatalf("after a good trial and old failures: %+v", s)
+		}
+		fail(p, 0, 3)
+		if s := b.Standing(); s.State != Ejected {
+			t.Errorf("after new failures: %+v", s)
+		}
+		<-time.After(time.Until(b.Standing().Until) + 1)
+		next := trial(t, p, 0)
+		l.Release(time.Now())
+		if got := shares(t, p, 300); got[0] != 0 {
+			t.Errorf("%d streams beside the second trial: the first one's end made room", got[0])
+		}
+		next.Release(time.Now())
+	})
+}
+
+// However many backends there are and however few streams come, the next one
+// after an ejection's end is the trial.
+func TestTheNextStreamIsTheTrial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pool(t, 300, ejecting(3, 50), nil)
+		for _, i := range []int{7, 250} {
+			fail(p, i, 3)
+		}
+		<-time.After(12 * time.Second)
+		first, second := pick(t, p), pick(t, p)
+		if a, b := p.slot(first.Backend()), p.slot(second.Backend()); a != 7 || b != 250 {
+			t.Fatalf("the next streams went to %d and %d", a, b)
+		}
+		if got := shares(t, p, 3000); got[7]+got[250] != 0 {
+			t.Errorf("%d streams beside the trials", got[7]+got[250])
+		}
+		first.Release(time.Now())
+		l := pick(t, p)
+		if p.slot(l.Backend()) != 7 {
+			t.Error("the trial that came to nothing is not repeated")
+		}
+		p.Failed(&l, time.Now(), FailedBroke, "reset")
+		l.Release(time.Now())
+		if got := shares(t, p, 3000); got[7] != 0 {
+			t.Errorf("%d streams after a failed trial", got[7])
+		}
+		second.Release(time.Now())
+	})
+}
+
+// In a panic an ejected backend gets streams, and one of them decides once its
+// time is over.
+func TestTrialInAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := ejecting(1, 50)
+		o.PanicPercent = 60
+		p := pool(t, 2, o, nil)
+		b := p.Backends()[0]
+		fail(p, 0, 1)
+		only := func() Lease {
+			l, err := p.Pick(time.Now(), Ask{Only: b})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		early := only()
+		p.Succeeded(&early, time.Now(), 0)
+		if s := b.Standing(); !p.Panic() || s.State != Ejected {
+			t.Fatalf("panic %v, %+v", p.Panic(), s)
+		}
+		<-time.After(time.Until(b.Standing().Until) + 1)
+		first, second := only(), only()
+		p.Succeeded(&second, time.Now(), 0)
+		if s := b.Standing(); s.State != Ejected {
+			t.Errorf("a stream beside the trial decided: %+v", s)
+		}
+		p.Succeeded(&first, time.Now(), 0)
+		if s := b.Standing(); p.Panic() || s.State != Active {
+			t.Errorf("panic %v, %+v", p.Panic(), s)
+		}
+		for _, l := range []Lease{early, first, second} {
+			l.Release(time.Now())
+		}
+	})
+}
+
+// A stream that froze midway was broken off where streams bring tokens, and only
+// there.
+func TestFrozenAnswersEject(t *testing.T) {
+	for _, tokens := range []bool{true, false} {
+		p := pool(t, 3, ejecting(3, 50), nil)
+		p.usual.streaming = tokens
+		b, now := p.Backends()[0], time.Now()
+		for range 3 {
+			p.Froze(b, now, "nothing for 5m")
+		}
+		if s := b.Standing(); (s.State == Ejected) != tokens {
+			t.Errorf("tokens %v: %+v", tokens, s)
+		}
+	}
 }
 
 // However many pick at the moment an ejection is over, one stream is the
@@ -217,7 +350,7 @@ func TestOneTrialAmongMany(t *testing.T) {
 	for range 300 {
 		p := pool(t, 2, o, nil)
 		b := p.Backends()[0]
-		p.Failed(b, time.Now().Add(-2*time.Hour), FailedBroke, "reset") // that ejection is over
+		p.Failed(at(b, time.Now().Add(-2*time.Hour)), time.Now().Add(-2*time.Hour), FailedBroke, "reset") // that ejection is over
 		var all sync.WaitGroup
 		var mu sync.Mutex
 		trials := 0
@@ -232,7 +365,7 @@ func TestOneTrialAmongMany(t *testing.T) {
 						return
 					}
 					if l.Backend() == b {
-						p.Failed(b, time.Now(), FailedBroke, "reset")
+						p.Failed(&l, time.Now(), FailedBroke, "reset")
 						mu.Lock()
 						trials++
 						mu.Unlock()
@@ -284,12 +417,12 @@ func TestBrokenAnswersEject(t *testing.T) {
 	p := pool(t, 3, ejecting(3, 50), nil)
 	b, now := p.Backends()[0], time.Now()
 	for range 2 {
-		p.Succeeded(b, now, 0)
+		p.Succeeded(at(b, now), now, 0)
 		p.Broke(b, now, "reset")
 	}
 	p.Finished(b, time.Second)
 	for range 2 {
-		p.Succeeded(b, now, 0)
+		p.Succeeded(at(b, now), now, 0)
 		p.Broke(b, now, "reset")
 	}
 	if b.Standing().State != Active {
@@ -310,11 +443,11 @@ func TestLatencyEjectsOnRequest(t *testing.T) {
 		b, now := p.Backends()[0], time.Now()
 		late := func(n int) {
 			for range n {
-				p.Succeeded(b, now, 1500*time.Millisecond)
+				p.Succeeded(at(b, now), now, 1500*time.Millisecond)
 			}
 		}
 		late(2)
-		p.Succeeded(b, now, 900*time.Millisecond)
+		p.Succeeded(at(b, now), now, 900*time.Millisecond)
 		late(2)
 		if b.Standing().State != Active {
 			t.Errorf("limit %v, two late heads: %+v", limit, b.Standing())
@@ -334,14 +467,19 @@ func TestFlapping(t *testing.T) {
 	round := func(up time.Duration) Standing {
 		now = now.Add(up)
 		for range 3 {
-			p.Failed(b, now, FailedBroke, "reset")
+			p.Failed(at(b, now), now, FailedBroke, "reset")
 		}
 		s := b.Standing()
 		if s.State != Ejected {
 			t.Fatalf("after %v in service: %+v", up, s)
 		}
 		now = s.Until.Add(time.Nanosecond)
-		p.Succeeded(b, now, 0)
+		l, err := p.Pick(now, Ask{Only: b})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Succeeded(&l, now, 0)
+		l.Release(now)
 		return s
 	}
 	for i, c := range []struct {
@@ -399,7 +537,7 @@ func TestReadmittedWithoutItsPast(t *testing.T) {
 		fail(p, 0, 3)
 		<-time.After(11 * time.Second)
 		l := trial(t, p, 0)
-		p.Succeeded(b, time.Now(), time.Millisecond)
+		p.Succeeded(&l, time.Now(), time.Millisecond)
 		l.Release(time.Now())
 		if got := shares(t, p, 3000); b.Speed() != 1 || got[0] < 600 {
 			t.Errorf("speed %v, shares %v", b.Speed(), got)

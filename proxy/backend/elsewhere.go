@@ -8,6 +8,7 @@ type Elsewhere struct {
 	Running  int     // of them, those whose answer has begun
 	Phantoms float64 // recent failures that still count as streams
 	Speed    float64 // their reading of its speed, the freshest; 0: none has one
+	Wanting  int     // of the nodes, those where streams wait that the backend may serve
 	Stale    bool    // the reports are too old to add: reckon by own counts and Nodes
 }
 
@@ -32,6 +33,7 @@ type Report struct {
 	Running  int
 	Phantoms float64
 	Speed    float64 // 0: no own reading
+	Wanting  bool    // streams wait here that the backend may serve
 	Draining bool
 	Looks    []Look // the last health checks from here, newest first; at most MaxLooks
 	Heard    int64  // when a byte came from it last, in ns since 1970 by this node's clock; 0: never

@@ -50,10 +50,19 @@ func TestEngineCap(t *testing.T) {
 		{"shorter ones: the cap is too low", 1, 22, 0, "27 by engine"},
 		{"and too low again", 1, 30, 0, "37 by engine"},
 		{"until it is full", 5, 41, 5, "41 by engine"},
+		{"it reads a long prompt", 5, 1, 60, "22 by engine"},
+		{"and works them off", 1, 40, 0, "50 by engine"},
 	} {
 		if got := e.says(step.n, step.running, step.waiting); got != step.want {
 			t.Errorf("%s: cap %s, want %s", step.what, got, step.want)
 		}
+	}
+	e = tells(t, 0)
+	if got := e.says(5, 1, 99); got != "87 by engine" {
+		t.Errorf("one runs and 99 wait for a moment: cap %s", got)
+	}
+	if got := e.says(30, 1, 99); got != "1 by engine" {
+		t.Errorf("it runs one at a time: cap %s", got)
 	}
 	e = tells(t, 7)
 	if got := e.says(20, 32, 9); got != "7 by config" {

@@ -24,11 +24,26 @@ func newLease(b *Backend, at uint64, trial bool) Lease {
 	l := Lease{backend: b, word: at << leaseBits}
 	if trial {
 		l.word |= isTrial
+		b.pool.await()
 	}
 	return l
 }
 
 func (l *Lease) is(what uint64) bool { return l.word&what != 0 }
+
+// decided says that it is known what came of the trial, if the stream is one: it
+// is as any other from here on.
+func (l *Lease) decided() {
+	if l.is(isTrial) {
+		l.word &^= isTrial
+		l.backend.trial.Store(false)
+		l.backend.pool.await()
+	}
+}
+
+// outdated tells whether the stream is from before its backend was let in again:
+// that it fails now says how the backend was then.
+func (l *Lease) outdated() bool { return l.word>>leaseBits < l.backend.back.Load() }
 
 // Backend is where the stream goes; nil for the zero Lease.
 func (l *Lease) Backend() *Backend { return l.backend }
@@ -76,10 +91,8 @@ func (l *Lease) Release(now time.Time) {
 	if b == nil {
 		return
 	}
+	l.decided()
 	l.backend = nil
-	if l.is(isTrial) {
-		b.trial.Store(false)
-	}
 	at := b.pool.micros(now)
 	if l.is(isAnswered) {
 		b.answering.end(at)
@@ -146,25 +159,37 @@ func (b *Backend) hand(now time.Time, trial bool) Lease {
 	return newLease(b, b.pool.micros(now), trial)
 }
 
-// room is how many streams this node may have at the backend beside those of
-// other nodes; negative: no limit. A cap that was learned from outside is a
-// guess, which orders the picks and turns nobody away. One that the engine tells
-// is exceeded by an eighth: with nothing waiting there, nobody would see that
-// more can run.
-func (b *Backend) room() int64 {
+// limit is how many streams the cluster may have at the backend; negative: as
+// many as it likes. A cap that was learned from outside is a guess, which orders
+// the picks and turns nobody away. One that the engine tells is exceeded by an
+// eighth: with nothing waiting there, nobody would see that more can run.
+func (b *Backend) limit() int {
 	t := b.terms.Load()
-	limit := t.Cap
 	switch {
 	case t.CapSource == CapEngine:
-		limit += max(1, t.Cap/8)
+		return t.Cap + max(1, t.Cap/8)
 	case t.CapSource != CapConfig || t.Cap == 0:
+		return -1
+	}
+	return t.Cap
+}
+
+// room is how many streams this node may have at the backend beside those of
+// other nodes; negative: no limit.
+func (b *Backend) room() int64 {
+	limit := b.limit()
+	if limit < 0 {
 		return -1
 	}
 	e := b.elsewhere.Load()
 	if e.Stale {
 		return int64((limit + e.Nodes) / (e.Nodes + 1)) // this node's part, rounded up
 	}
-	return max(0, int64(limit-e.InFlight))
+	left := max(0, int64(limit-e.InFlight))
+	if e.Wanting > 0 {
+		return min(left, b.part(limit, e.Wanting))
+	}
+	return left
 }
 
 // full tells whether the backend has as many streams as it may.

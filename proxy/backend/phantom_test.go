@@ -20,28 +20,28 @@ func TestPhantoms(t *testing.T) {
 		}
 	}
 	count(0, 0)
-	p.Failed(b, from, FailedBroke, "reset") // 8 s
+	p.Failed(at(b, from), from, FailedBroke, "reset") // 8 s
 	count(0, 1)
 	count(8*time.Second-1, 1)
 	count(8*time.Second, 0)
 	for range 5 { // 16, 32, 60, 60, 60 s
-		p.Failed(b, from, FailedBroke, "reset")
+		p.Failed(at(b, from), from, FailedBroke, "reset")
 	}
 	for after, want := range map[time.Duration]float64{1: 6, 9: 5, 17: 4, 33: 3, 59: 3, 60: 0} {
 		count(after*time.Second, want)
 	}
 	for range 1000 {
-		p.Failed(b, from, FailedBroke, "reset")
+		p.Failed(at(b, from), from, FailedBroke, "reset")
 	}
 	count(time.Second, maxPhantoms)
-	p.Succeeded(b, from.Add(time.Second), 0)
+	p.Succeeded(at(b, from.Add(time.Second)), from.Add(time.Second), 0)
 	count(time.Second, 0)
 }
 
 func TestPhantomsBeforeAnyStreamEnded(t *testing.T) {
 	p := pool(t, 2, ejecting(0, 50), nil)
 	b, from := p.Backends()[0], time.Unix(1000, 0)
-	p.Failed(b, from, FailedConnect, "refused")
+	p.Failed(at(b, from), from, FailedConnect, "refused")
 	if b.Phantoms(from.Add(2*time.Second-1)) != 1 || b.Phantoms(from.Add(2*time.Second)) != 0 {
 		t.Error("the first is not 2 s long")
 	}
@@ -65,7 +65,7 @@ func TestWhatAPassedCheckTakesBack(t *testing.T) {
 		p, _ := watched(t, 2, ejecting(5, 50))
 		b, now := p.Backends()[0], time.Now()
 		for _, k := range c.kinds {
-			p.Failed(b, now, k, string(k))
+			p.Failed(at(b, now), now, k, string(k))
 		}
 		p.Looked(b, Look{At: now, Finding: c.found})
 		if got := b.Phantoms(now); got != c.want {
@@ -99,11 +99,11 @@ func TestFailingFastLooksExpensive(t *testing.T) {
 		}
 		if l.Backend() == bad {
 			tries++
-			p.Failed(bad, now, FailedConnect, "refused")
+			p.Failed(&l, now, FailedConnect, "refused")
 			l.Release(now)
 			continue
 		}
-		p.Succeeded(l.Backend(), now, time.Millisecond)
+		p.Succeeded(&l, now, time.Millisecond)
 		streams = append(streams, running{l, now})
 	}
 	if tries == 0 || tries > 200 {

@@ -95,6 +95,16 @@ func (p *Pool) SetPolicy(name string, share float64, second string) error {
 	return nil
 }
 
+// Chosen is what SetPolicy chose; what is empty is as the rules say.
+func (p *Pool) Chosen() Placement {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.chosen == nil {
+		return Placement{}
+	}
+	return *p.chosen
+}
+
 // Hashes is the name of the policy, or of the second one, that goes by a key;
 // empty where none does.
 func (p *Pool) Hashes() string { return p.now.Load().hashes }

@@ -127,6 +127,25 @@ func TestTurnsAreBounded(t *testing.T) {
 	}
 }
 
+// A large pool that is full says so without going through all turns.
+func TestTurnsOfAFullPool(t *testing.T) {
+	for _, policy := range []string{RoundRobin, WeightedRoundRobin} {
+		p := placed(t, Placement{Policy: policy}, slices.Repeat([]int{1}, 1000)...)
+		for _, b := range p.Backends() {
+			b.terms.Store(&Terms{Weight: 1, Cap: 1, CapSource: CapConfig})
+			b.flights.begin(0)
+		}
+		if _, err := p.Pick(time.Now(), Ask{}); !errors.Is(err, ErrFull) || p.turn.Load() > maxTurns {
+			t.Errorf("%s: %v after %d turns", policy, err, p.turn.Load())
+		}
+		last := p.Backends()[777]
+		last.flights.end(0)
+		if l := pick(t, p); l.Backend() != last {
+			t.Errorf("%s: %s was picked, and has no place", policy, l.Backend().ID)
+		}
+	}
+}
+
 func TestRandomByWeight(t *testing.T) {
 	p := placed(t, Placement{Policy: Random}, 3, 1)
 	got := counts(sequence(t, p, draws), 2)
@@ -381,6 +400,23 @@ func BenchmarkPolicies(b *testing.B) {
 	}
 }
 
+// BenchmarkFull is what it costs to hear that 1,000 backends are full.
+func BenchmarkFull(b *testing.B) {
+	for _, policy := range Policies() {
+		b.Run(policy, func(b *testing.B) {
+			p := placed(b, Placement{Policy: policy, BoundedLoad: 125}, slices.Repeat([]int{1}, 1000)...)
+			for _, x := range p.Backends() {
+				x.terms.Store(&Terms{Weight: 1, Cap: 1, CapSource: CapConfig})
+				x.flights.begin(0)
+			}
+			now := time.Now()
+			for b.Loop() {
+				_, _ = p.Pick(now, Ask{Hash: 1})
+			}
+		})
+	}
+}
+
 // Streams that come one at a time are spread over backends of about the same
 // speed, and not all given to the one whose reading happens to be best; one that
 // is truly faster gets them.
@@ -411,7 +447,7 @@ func TestAbsolved(t *testing.T) {
 		b.answers = reading{amount: 100, came: 100, things: 100, time: 1}
 	}
 	ill.answers = reading{time: 30}
-	p.Failed(ill, now, FailedTimeout, "no answer in time")
+	p.Failed(at(ill, now), now, FailedTimeout, "no answer in time")
 	p.publish(p.Backends())
 	if s := ill.Speed(); s < 0.9 {
 		t.Errorf("its speed is %v after the failure", s)

@@ -58,7 +58,8 @@ const oneStart = 1 << countBits
 type set struct {
 	rules     Rules
 	list      []*Backend // in the order of the configuration
-	placement Placement  // the rules', or the operator's
+	named     map[string]*Backend
+	placement Placement // the rules', or the operator's
 	policy    policy
 	second    policy  // nil: none
 	weight    float64 // of a mean backend
@@ -69,7 +70,7 @@ type set struct {
 // adopt publishes a list and rules, with the policies made for them. mu is
 // held, or nobody else has the pool yet.
 func (p *Pool) adopt(list []*Backend, rules Rules) {
-	s := &set{rules: rules, list: list, placement: rules.Placement, weight: 1}
+	s := &set{rules: rules, list: list, named: make(map[string]*Backend, len(list)), placement: rules.Placement, weight: 1}
 	if p.chosen != nil {
 		s.placement.Policy = p.chosen.Policy
 		if p.chosen.Second != "" {
@@ -81,6 +82,7 @@ func (p *Pool) adopt(list []*Backend, rules Rules) {
 	sum := 0
 	for _, b := range list {
 		sum += b.terms.Load().Weight
+		s.named[b.ID] = b
 	}
 	if sum > 0 {
 		s.weight = float64(sum) / float64(len(list))
@@ -137,6 +139,7 @@ func (p *Pool) Backends() []*Backend { return p.now.Load().list }
 type Ask struct {
 	Tried []*Backend // pass these over
 	Only  *Backend   // take this one; nil: any
+	Bound bool       // it goes to Only although that drains: what is bound there stays until it is moved
 	Hash  uint64     // of the key that policies which hash go by; 0: it has none
 }
 
@@ -160,7 +163,7 @@ func (p *Pool) pick(now time.Time, ask Ask) (Lease, error) {
 		if b == nil {
 			break
 		}
-		ok, trial := b.usable(now)
+		ok, trial := b.takes(&ask, now)
 		if !ok {
 			continue // it was, a moment ago
 		}
@@ -187,7 +190,11 @@ func (c *choice) take(second bool) *Backend {
 		return nil
 	case len(c.list) == 0:
 		return nil
-	case second:
+	}
+	if b := c.overdue(); b != nil {
+		return b
+	}
+	if second {
 		return c.set.second.choose(*c)
 	}
 	return c.set.policy.choose(*c)
@@ -196,7 +203,7 @@ func (c *choice) take(second bool) *Backend {
 // mayServe tells whether the pool has a backend for the stream, be it full.
 func (p *Pool) mayServe(now time.Time, ask Ask) bool {
 	if ask.Only != nil {
-		return !slices.Contains(ask.Tried, ask.Only) && ask.Only.open(now)
+		return !slices.Contains(ask.Tried, ask.Only) && ask.Only.admits(&ask, now)
 	}
 	for _, b := range p.Backends() {
 		if !slices.Contains(ask.Tried, b) && b.open(now) {

@@ -98,9 +98,10 @@ func (q *queue) leave(w *waiter, why error) {
 
 // pass makes a stream's place at b that of the first who may have it; false
 // where nobody may, or where b has more than its cap by now and the place is
-// none: handed on, it would be kept for as long as anybody waits.
+// none, or is left to other nodes: handed on, it would be kept for as long as
+// anybody waits.
 func (q *queue) pass(b *Backend, now time.Time) bool {
-	if room := b.room(); room >= 0 && b.flights.count() > room {
+	if room := b.room(); room >= 0 && b.flights.count() > room || b.yield() {
 		return false
 	}
 	q.mu.Lock()
@@ -109,11 +110,10 @@ func (q *queue) pass(b *Backend, now time.Time) bool {
 		if w.ask.Only != nil && w.ask.Only != b || slices.Contains(w.ask.Tried, b) {
 			continue
 		}
-		ok, trial := b.usable(now)
-		if ok {
+		if ok, trial := b.takes(&w.ask, now); ok {
 			q.end(w, b.hand(now, trial), nil)
+			return true
 		}
-		return ok
 	}
 	return false
 }
@@ -131,18 +131,22 @@ func (q *queue) review() {
 // match gives every place that is free to the first who may have it, and ends
 // the wait of those for whom no backend is left. mu is held.
 func (q *queue) match() {
-	now := time.Now()
+	now, full := time.Now(), false
 	for i := 0; i < len(q.waiters); {
 		w := q.waiters[i]
-		l, err := q.pool.pick(now, w.ask)
-		switch {
-		case err != ErrFull:
-			q.end(w, l, err)
-		case w.ask.Only == nil && len(w.ask.Tried) == 0:
-			i = len(q.waiters) // there is no place for anybody
-		default:
+		if full && !w.ask.Bound {
 			i++
+			continue
 		}
+		l, err := q.pool.pick(now, w.ask)
+		if err != ErrFull {
+			q.end(w, l, err)
+			continue
+		}
+		if w.ask.Only == nil && len(w.ask.Tried) == 0 {
+			full = true // there is no place for anybody, but one that drains for who is bound there
+		}
+		i++
 	}
 	q.wakeAt(q.pool.nextTrial(now), now)
 }

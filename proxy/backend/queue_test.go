@@ -368,7 +368,7 @@ func TestEjectionsEndServesTheFirst(t *testing.T) {
 			if got := served(a, b); !slices.Equal(got, []string{"a"}) {
 				t.Fatalf("ejected before the wait %v: %q have a place", first, got)
 			}
-			p.Failed(a.lease.Backend(), time.Now(), FailedBroke, "reset") // ejected again
+			p.Failed(&a.lease, time.Now(), FailedBroke, "reset") // ejected again
 			a.lease.Release(time.Now())
 			<-time.After(time.Until(p.nextTrial(time.Now())) + 2)
 			expect(t, "served at the second end", len(served(b)), 1)
@@ -394,7 +394,7 @@ func TestTrialGoesToTheFirst(t *testing.T) {
 		if got := served(a, b); !slices.Equal(got, []string{"a"}) || a.lease.Backend() != p.Backends()[0] {
 			t.Fatalf("%q have a place", got)
 		}
-		p.Failed(p.Backends()[0], time.Now(), FailedBroke, "reset")
+		p.Failed(&a.lease, time.Now(), FailedBroke, "reset")
 		a.lease.Release(time.Now())
 		synctest.Wait()
 		expect(t, "b has the place of a failed trial", b.done, false)

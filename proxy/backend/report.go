@@ -10,7 +10,7 @@ func (p *Pool) Reports(now time.Time) []Report {
 		b.Listen(now)
 		out[i] = Report{
 			ID: b.ID, InFlight: int(b.InFlight()), Running: int(b.flowing.count()), Phantoms: b.Phantoms(now), Speed: b.Reading(),
-			Draining: b.Standing().State == Draining, Looks: p.Looks(b), Heard: b.Heard(),
+			Wanting: p.queue.open.Load() > 0 || b.Waiting() > 0, Draining: b.Standing().State == Draining, Looks: p.Looks(b), Heard: b.Heard(),
 		}
 	}
 	return out

@@ -68,7 +68,22 @@ type pace struct {
 
 	tokens  reading
 	answers reading
+	empty   float64 // seconds since a stream was there
 	slots   slots
+}
+
+// vacant notes whether streams were there. What froze brought next to nothing,
+// and when its streams have left nothing would say for minutes that it is well
+// again: after a while it counts as unknown.
+func (p *pace) vacant(yes bool, dt float64) {
+	if p.empty += dt; !yes {
+		p.empty = 0
+	}
+	for _, r := range []*reading{&p.tokens, &p.answers} {
+		if p.empty > memory.Seconds() && r.things < few {
+			*r = reading{}
+		}
+	}
 }
 
 // sample reads the signals since the last one, dt seconds ago.
@@ -82,6 +97,7 @@ func (b *Backend) sample(at uint64, dt float64) {
 	bytes := float64(got>>countBits - p.got>>countBits)
 	heads := float64(came - p.came)
 	p.flown, p.answered, p.flowed, p.got, p.came = flown, answered, flowed, got, came
+	p.vacant(inside == 0, dt)
 	// With b streams at a backend each runs at 1/(1+(b-1)/knee) of the speed of
 	// one alone, since they are batched: those that flow, and those whose first
 	// token is being made, who are the rest up to the backend's cap.
@@ -117,13 +133,18 @@ func (p *Pool) Sample(now time.Time) {
 	}
 	p.sampled = now
 	s, at := p.now.Load(), p.micros(now)
+	review := false
 	for _, b := range s.list {
 		b.sample(at, dt.Seconds())
+		review = b.elapse() || review
 	}
 	p.compare(s.list)
 	p.publish(s.list)
 	p.learnCaps(s.list, now, dt)
 	p.adapt(s, dt)
+	if review {
+		p.queue.review()
+	}
 }
 
 // compare reads off the backends' readings what is usual. mu is held.

@@ -371,7 +371,7 @@ func TestPhantomsWeigh(t *testing.T) {
 		}
 	}
 	for range 10 {
-		p.Failed(a, now, FailedConnect, "refused")
+		p.Failed(at(a, now), now, FailedConnect, "refused")
 	}
 	c := choice{pool: p, set: p.now.Load(), list: p.Backends(), now: now}
 	if c.streams(a) < 40 {

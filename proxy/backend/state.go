@@ -27,8 +27,9 @@ func (b *Backend) Slow() bool { return b.slow.Load() }
 // vitals are how a backend is.
 type vitals struct {
 	standing  atomic.Pointer[Standing]
-	condition condition   // that standing is made from
-	trial     atomic.Bool // an ejected backend's one trial stream is under way
+	condition condition     // that standing is made from
+	trial     atomic.Bool   // an ejected backend's one trial stream is under way
+	back      atomic.Uint64 // when it was let in again last, in microseconds since the pool was made; 0: it was not
 	slow      atomic.Bool
 
 	failures atomic.Int64             // in a row, before the first byte
@@ -42,6 +43,7 @@ type vitals struct {
 // mood is how a pool is.
 type mood struct {
 	panics atomic.Bool
+	trials atomic.Int64 // when the first ejection ends, in ns since 1970; 0: none that waits for its trial
 	part   bits         // of all weights, that of the backends that take streams; 0: none does
 	mean   atomic.Int64 // of how long streams last, in ns; 0: none has ended
 }
@@ -133,6 +135,7 @@ func (p *Pool) weigh(now time.Time) {
 		}
 	}
 	p.part.Store(taking / max(1, weights))
+	p.await()
 	if p.panics.Swap(panics) == panics {
 		return
 	}
@@ -154,14 +157,15 @@ func (b *Backend) trying() bool {
 }
 
 // usable tells whether the backend may take a stream now; trial says that the
-// stream is the one that decides over an ejected backend.
+// stream is the one that decides over an ejected backend. In a panic it takes
+// others beside.
 func (b *Backend) usable(now time.Time) (ok, trial bool) {
 	s := b.standing.Load()
 	switch {
-	case s.State == Active, s.anyway:
+	case s.State == Active:
 		return true, false
-	case s.State != Ejected, !now.After(s.Until), !b.trial.CompareAndSwap(false, true):
-		return false, false
+	case s.State != Ejected || !now.After(s.Until) || !b.trial.CompareAndSwap(false, true):
+		return s.anyway, false
 	case b.standing.Load() == s:
 		return true, true
 	}

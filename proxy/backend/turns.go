@@ -2,12 +2,17 @@ package backend
 
 import "math"
 
+// maxTurns are the most that one pick lets pass. Where so many in a row do not
+// fit, hardly one does, and whoever does gets the stream by its load: a pool
+// that is full should say so soon.
+const maxTurns = 256
+
 // inTurn takes one after the other, whatever their weights.
 type inTurn struct{}
 
 func (inTurn) choose(c choice) *Backend {
 	n := uint64(len(c.list))
-	for range 2 * n {
+	for range min(2*n, maxTurns) {
 		// Who does not fit loses its turn to the whole round: taken over by the
 		// next alone, it would give that one two.
 		if b := c.list[(c.pool.turn.Add(1)-1)%n]; c.fits(b) && c.willing(b) {
@@ -28,7 +33,7 @@ const maxOrder = 8192
 
 func (s smooth) choose(c choice) *Backend {
 	n := uint64(len(s.order))
-	for range 2 * n {
+	for range min(2*n, maxTurns) {
 		if b := c.list[s.order[(c.pool.turn.Add(1)-1)%n]]; c.fits(b) && c.willing(b) {
 			return b
 		}

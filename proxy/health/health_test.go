@@ -397,6 +397,39 @@ func TestPoolChanges(t *testing.T) {
 	})
 }
 
+// An id that goes on with another URL goes on counting: its counters are the
+// id's. A check that was under way counts for nobody.
+func TestAnotherURL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWard(t, 1, nil)
+		defer w.stop()
+		w.run(5 * time.Second)
+		w.say("/health", answer{status: 200, after: 500 * time.Millisecond})
+		before := w.checks("ok")
+		_, _, connects, open := w.seen()
+		for open == 0 || connects == 0 {
+			<-time.After(10 * time.Millisecond)
+			_, _, connects, open = w.seen()
+		}
+		old := w.pool.Backends()[0]
+		rules := backend.Rules{Outlier: backend.DefaultOutlier(), Health: w.pool.Health()}
+		if err := w.pool.Update([]backend.Config{{ID: "b0", URL: "http://other:9000", Weight: 1}}, rules, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Minute)
+		if after := w.checks("ok"); before < 2 || after < before+20 {
+			t.Errorf("%v checks before, %v after a minute at another URL", before, after)
+		}
+		pace := &w.prober.pools[0].pace
+		pace.add(old, time.Second)
+		pace.mu.Lock()
+		defer pace.mu.Unlock()
+		if len(pace.took) != 1 || pace.took[old] != nil {
+			t.Errorf("the checks of %d backends are kept", len(pace.took))
+		}
+	})
+}
+
 func TestAssigned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWard(t, 3, nil)

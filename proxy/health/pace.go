@@ -31,19 +31,25 @@ type ring struct {
 	n    int // checks so far
 }
 
-func (p *pace) add(b *backend.Backend, took time.Duration) {
+// begin has a backend's checks counted until it is dropped.
+func (p *pace) begin(b *backend.Backend) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.took == nil {
 		p.took = map[*backend.Backend]*ring{}
 	}
-	r := p.took[b]
-	if r == nil {
-		r = &ring{}
-		p.took[b] = r
+	p.took[b] = &ring{}
+}
+
+// add counts a check. One that was under way when its backend was dropped counts
+// nowhere.
+func (p *pace) add(b *backend.Backend, took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r := p.took[b]; r != nil {
+		r.took[r.n%paceWindow] = took
+		r.n++
 	}
-	r.took[r.n%paceWindow] = took
-	r.n++
 }
 
 func (p *pace) drop(b *backend.Backend) {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,6 +104,7 @@ func (p *Prober) follow(pool *patients) {
 		if pool.watched[b] == nil {
 			ctx, cancel := context.WithCancel(p.ctx)
 			pool.watched[b] = cancel
+			pool.pace.begin(b)
 			for _, f := range backend.Findings() {
 				p.checks.WithLabelValues(pool.pool.Name, b.ID, string(f))
 			}
@@ -125,11 +127,20 @@ func (p *Prober) watchLoop(ctx context.Context, t *target) {
 	for {
 		select {
 		case <-ctx.Done():
-			p.checks.DeletePartialMatch(prometheus.Labels{"pool": t.pool.pool.Name, "backend": t.backend.ID})
+			p.forget(t)
 			return
 		case <-wait.C:
 		}
 		wait.Reset(p.turn(ctx, t))
+	}
+}
+
+// forget takes away what was counted of a backend that left, unless there is
+// another of its id: that one goes on counting.
+func (p *Prober) forget(t *target) {
+	pool := t.pool.pool
+	if !slices.ContainsFunc(pool.Backends(), func(b *backend.Backend) bool { return b.ID == t.backend.ID }) {
+		p.checks.DeletePartialMatch(prometheus.Labels{"pool": pool.Name, "backend": t.backend.ID})
 	}
 }
 

@@ -92,3 +92,10 @@ func has(list []byte, want string) bool {
 
 // ValidFieldName tells whether s may name a field.
 func ValidFieldName(s string) bool { return isToken([]byte(s)) }
+
+// MayAdd tells whether a field of that name can be put into a request, and the
+// client's own taken out, without changing what the request is.
+func MayAdd(name string) bool {
+	return ValidFieldName(name) && kindOf([]byte(name)) == plain &&
+		!fold(name, "cookie") && !fold(name, "via") && !fold(name, "authorization") && !fold(name, "content-type") && !fold(name, "content-encoding")
+}

@@ -1,6 +1,9 @@
 package wire
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // Forwarding is what a request is told on its way to a backend besides its own
 // fields.
@@ -13,6 +16,8 @@ type Forwarding struct {
 	RequestID []byte // replaces the client's
 	Trace     []byte // replaces the client's traceparent; empty: that goes on as it came, the tracestate too
 	NewTrace  bool   // the trace begins here: the client's tracestate says nothing of it
+	EpochName string // name of the field that tells the session's epoch, which no client can write; empty: none
+	Epoch     uint32 // 0: there is none to tell
 }
 
 // AppendForward appends the head as it goes to the backend: the client's own
@@ -61,7 +66,8 @@ func (q *Request) appendHost(dst []byte, other string) []byte {
 func (q *Request) ends(f *field, w Forwarding) bool {
 	switch f.kind {
 	case plain:
-		return w.IDName != "" && len(f.name) == len(w.IDName) && foldBoth(f.name, w.IDName)
+		return w.IDName != "" && len(f.name) == len(w.IDName) && foldBoth(f.name, w.IDName) ||
+			w.EpochName != "" && len(f.name) == len(w.EpochName) && looksLike(f.name, w.EpochName)
 	case host, hopByHop, connection, te, upgrade:
 		return true
 	case expect:
@@ -119,6 +125,10 @@ func (q *Request) appendOurs(dst []byte, w Forwarding) []byte {
 	if len(w.Trace) > 0 {
 		dst = appendField(dst, "Traceparent", w.Trace)
 	}
+	if w.EpochName != "" && w.Epoch != 0 {
+		var room [10]byte
+		dst = appendField(dst, w.EpochName, strconv.AppendUint(room[:0], uint64(w.Epoch), 10))
+	}
 	return append(dst, "\r\n"...)
 }
 
@@ -127,6 +137,7 @@ type Answering struct {
 	HTTP10  bool   // the client speaks HTTP/1.0
 	Close   bool   // the client's connection ends after this answer
 	Backend string // X-Starling-Backend; empty: none
+	Cookie  []byte // Set-Cookie; empty: none. No cache may give the answer to others then
 }
 
 // AppendAnswer appends the head as it goes to the client. An answer without a
@@ -153,6 +164,10 @@ func (p *Response) AppendAnswer(dst []byte, a Answering) []byte {
 	}
 	if a.Backend != "" && !p.Interim() {
 		dst = appendField(dst, "X-Starling-Backend", a.Backend)
+	}
+	if len(a.Cookie) > 0 && !p.Interim() {
+		dst = appendField(dst, "Set-Cookie", a.Cookie)
+		dst = append(dst, "Cache-Control: private\r\n"...)
 	}
 	switch {
 	case p.Status < 200:
@@ -199,6 +214,18 @@ func appendField[V string | []byte](dst []byte, name string, value V) []byte {
 func foldBoth(a []byte, b string) bool {
 	for i := range a {
 		if lower(a[i]) != lower(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// looksLike is foldBoth for names that programs behind some gateways cannot tell
+// apart: they read X_A for X-A. Both are of one length.
+func looksLike(a []byte, b string) bool {
+	for i := range a {
+		x, y := lower(a[i]), lower(b[i])
+		if x != y && (x != '_' && x != '-' || y != '_' && y != '-') {
 			return false
 		}
 	}

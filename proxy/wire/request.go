@@ -1,6 +1,9 @@
 package wire
 
-import "bytes"
+import (
+	"bytes"
+	"iter"
+)
 
 // Lengths of a body that is not a count of bytes.
 const (
@@ -39,6 +42,17 @@ func (q *Request) FieldFold(name string) ([]byte, bool) {
 		}
 	}
 	return nil, false
+}
+
+// Values are those of all fields of that name in any letter case, in their order.
+func (q *Request) Values(name string) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for i := range q.fields {
+			if f := &q.fields[i]; len(f.name) == len(name) && foldBoth(f.name, name) && !yield(f.value) {
+				return
+			}
+		}
+	}
 }
 
 // Idempotent tells whether the request may be sent twice with the effect of

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"reflect"
 	"runtime"
 	"slices"
@@ -23,8 +24,17 @@ func (s Series) Median(of func(Pair) float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// Play plays every cell by its own rule and by the oracle, with the seeds from 1
-// on, as many at a time as there are processors. Equal runs are made once:
+// Worst is the largest of what of says of each seed.
+func (s Series) Worst(of func(Pair) float64) float64 {
+	worst := math.Inf(-1)
+	for _, p := range s {
+		worst = max(worst, of(p))
+	}
+	return worst
+}
+
+// Play plays every cell by its own rule and by the oracle, with so many seeds from
+// its own on, as many at a time as there are processors. Equal runs are made once:
 // cells that differ in the rule alone share the oracle's.
 func Play(cells []Cell, seeds int) []Series {
 	var b batch
@@ -32,7 +42,8 @@ func Play(cells []Cell, seeds int) []Series {
 	for i, c := range cells {
 		played[i] = make(Series, seeds)
 		for seed := range seeds {
-			c.Seed = uint64(seed + 1)
+			c := c
+			c.Seed += uint64(seed)
 			b.want(c, &played[i][seed].Rule)
 			known := c
 			known.Rule = Rule{Policy: Oracle}

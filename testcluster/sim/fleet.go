@@ -115,7 +115,7 @@ func (f *fleet) pick(now float64, r *request) (server int, a answer) {
 
 func (f *fleet) failed(now float64, r *request) {
 	p, b := &f.proxies[r.job.Proxy], r.claim.lease.Backend()
-	p.pool.Failed(b, moment(now), backend.FailedConnect, "connection refused")
+	p.pool.Failed(&r.claim.lease, moment(now), backend.FailedConnect, "connection refused")
 	f.haunt(p, r.server, now)
 	f.settled(now, r)
 	r.claim.tried = append(r.claim.tried, b)
@@ -125,7 +125,7 @@ func (f *fleet) began(now float64, r *request) {
 	f.heard[r.server].running++
 	p, l := &f.proxies[r.job.Proxy], &r.claim.lease
 	p.running[r.server]++
-	p.pool.Succeeded(l.Backend(), moment(now), seconds(now-r.sent))
+	p.pool.Succeeded(l, moment(now), seconds(now-r.sent))
 	l.Answered(moment(now))
 	if r.job.Output > 1 {
 		l.Began(moment(now))

@@ -26,6 +26,7 @@ type Load struct {
 	Requests int
 	Rho      float64   // of what all engines that are there from the start do with every slot taken
 	Sigma    float64   // of the lognormal lengths of answers; 0: 1.2
+	Prompt   float64   // tokens of a prompt in the median; 0: 800
 	Rows     []llm.Row // a trace to take arrivals and sizes from, its gaps scaled to Rho; then Requests is left out
 }
 
@@ -77,10 +78,14 @@ func (l Load) sizes(dice *rand.Rand) []Job {
 	if sigma == 0 {
 		sigma = outputSigma
 	}
+	median := l.Prompt
+	if median == 0 {
+		median = promptMedian
+	}
 	jobs := make([]Job, l.Requests)
 	for i := range jobs {
 		decode := min(max(outputMedian*math.Exp(sigma*dice.NormFloat64()), outputLeast), outputMost)
-		prompt := min(max(promptMedian*math.Exp(promptSigma*dice.NormFloat64()), 1), promptMost)
+		prompt := min(max(median*math.Exp(promptSigma*dice.NormFloat64()), 1), promptMost)
 		jobs[i].Output = int(math.Round(decode * decodeRate))
 		jobs[i].Prompt = int(prompt)
 	}

@@ -76,6 +76,7 @@ func parts() []part {
 		{"peers", false, peers},
 		{"ages", false, ages},
 		{"robust", false, robust},
+		{"heldout", false, heldout},
 		{"faults", false, faulted},
 		{"traces", false, traces},
 		{"pictures", false, pictures},

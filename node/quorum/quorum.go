@@ -1,0 +1,271 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/starling-lb/starling/consensus"
+	"github.com/starling-lb/starling/consensus/store"
+	"github.com/starling-lb/starling/consensus/transport"
+	"github.com/starling-lb/starling/shards"
+	"github.com/starling-lb/starling/shards/meta"
+)
+
+// Around is the other nodes, as far as one can know them without asking.
+type Around interface {
+	Peers() []Peer // this node among them
+	Tell(Notice)   // lets the others know it of this node
+}
+
+// Peer is a node that is there, or was.
+type Peer struct {
+	ID, Name, Zone string
+	RPC            string // host:port of its node calls; "": not known yet
+	Cluster        string // "": it has none yet
+	Boot           uint64 // counts its starts
+	Level          uint32
+	Hosts          bool // it keeps replicas, if asked to
+	Alive          bool
+	Ends           bool // it is about to stop, for good or to start again
+	Expect, Sees   int
+}
+
+// Notice is what a node lets the others know of itself.
+type Notice struct {
+	RPC     net.Addr // where it listens; nil: nowhere
+	Cluster string
+	Sees    int
+}
+
+// Options is what a Quorum gets from whoever builds it.
+type Options struct {
+	Self   Peer   // ID, Name, Zone; a node alone has no more
+	Dir    string // the node's data directory, whose lock the node has
+	Config Config
+	RPC    transport.Config
+	Expect int           // nodes that a new cluster begins with
+	Wait   time.Duration // for others, before a cluster of one is founded
+	Around Around        // nil: a node alone. It founds its own cluster at once, and listens nowhere
+	Log    *slog.Logger
+
+	Metrics prometheus.Registerer
+	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
+	Listen  func(ctx context.Context, network, address string) (net.Listener, error)
+}
+
+// Level is the highest feature level that this program can work at.
+const Level = 1
+
+// Quorum is what a node agrees on with others, and how.
+type Quorum struct {
+	o       Options
+	log     *slog.Logger
+	store   *store.Store
+	port    *transport.Transport
+	groups  *consensus.Groups
+	keeper  *meta.Keeper
+	meta    *meta.Machine
+	metrics *metrics
+
+	known  atomic.Pointer[meta.Map]      // the keeper's, for whom it may call; nil before there is a cluster
+	router atomic.Pointer[shards.Router] // nil as long
+	began  time.Time                     // by Start
+
+	ctx    context.Context // ends when Stop begins
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows
+	machines map[uint32]*shards.Machine
+	told     Notice
+	sees     int
+	waits    string // what the founding waits for
+}
+
+// New checks, allocates, and reads what an earlier run has left.
+func New(o Options) (*Quorum, error) {
+	q := &Quorum{o: o, log: o.Log, meta: meta.NewMachine(), machines: make(map[uint32]*shards.Machine)}
+	q.ctx, q.cancel = context.WithCancel(context.Background())
+	q.metrics = newMetrics(q)
+	if err := q.wire(); err != nil {
+		return nil, fmt.Errorf("quorum: %w", err)
+	}
+	if o.Metrics != nil {
+		if err := o.Metrics.Register(q.metrics); err != nil {
+			return nil, fmt.Errorf("quorum's metrics: %w", err)
+		}
+	}
+	return q, nil
+}
+
+// wire puts store, port, groups and keeper together.
+func (q *Quorum) wire() (err error) {
+	q.store, err = store.New(store.Options{
+		Path: filepath.Join(q.o.Dir, "raft.db"), Log: q.log, Failed: func(err error) { q.groups.Failed(err) },
+	})
+	if err != nil {
+		return err
+	}
+	q.port, err = transport.New(q.o.RPC, transport.Options{
+		Node: q.o.Self.ID, Cluster: q.Cluster, Resolver: q, Dial: q.o.Dial, Listen: q.o.Listen, Log: q.log,
+		Gone: func(node string) { q.groups.Gone(node) },
+	})
+	if err != nil {
+		return err
+	}
+	q.groups, err = consensus.New(consensus.Options{
+		Node: q.o.Self.ID, Dir: filepath.Join(q.o.Dir, "snapshots"), Transport: q.port, Store: consensus.OnDisk(q.store),
+		Log: q.log, Timing: q.timing(), Committed: q.metrics.committed,
+	})
+	if err != nil {
+		return err
+	}
+	q.keeper, err = meta.NewKeeper(meta.Options{
+		Self: q.o.Self.ID, Dir: q.o.Dir, Machine: q.meta, Host: host{q}, Groups: groups{q}, Neighbours: neighbours{q},
+		Log: q.log, Changed: q.changed, Now: consensus.Now,
+	})
+	if err != nil {
+		return err
+	}
+	q.known.Store(q.keeper.Map())
+	q.port.Serve(meta.Service, transport.Service{Open: true, MaxQuestion: meta.MaxQuestion, Concurrent: 64, Answer: q.keeper.Answer})
+	q.port.Serve(viewService, transport.Service{MaxQuestion: 64, Concurrent: 8, Answer: q.answerView})
+	q.port.Serve(shards.AskService, transport.Service{MaxQuestion: shards.MaxQuestion, Concurrent: 4096, Answer: q.answerAsk})
+	return nil
+}
+
+// timing of a node alone is quick: it has nobody to wait for.
+func (q *Quorum) timing() consensus.Timing {
+	t := consensus.DefaultTiming()
+	if q.o.Around == nil {
+		t.Heartbeat, t.Lease = 200*time.Millisecond, 200*time.Millisecond
+	}
+	return t
+}
+
+// Start opens the file and the port, and the replicas that an earlier run has
+// left. A cluster is founded or joined later, since the others may come later; a
+// node alone is whole when it returns.
+func (q *Quorum) Start(ctx context.Context) error {
+	q.began = time.Now()
+	if err := q.store.Start(ctx); err != nil {
+		return err
+	}
+	if q.o.Around != nil {
+		if err := q.port.Start(ctx); err != nil {
+			return errors.Join(err, q.store.Stop(ctx))
+		}
+	}
+	if m := q.keeper.Map(); m != nil {
+		q.changed(m)
+	}
+	if err := q.keeper.Start(ctx); err != nil {
+		return errors.Join(err, q.Stop(ctx))
+	}
+	q.tell()
+	q.start(q.settleLoop)
+	if q.o.Around == nil {
+		q.awaitLeaders(ctx)
+	}
+	return nil
+}
+
+func (q *Quorum) start(loop func(context.Context)) { q.tasks.Go(func() { loop(q.ctx) }) }
+
+const (
+	leadersTime = 10 * time.Second // for a node alone to lead all its shards
+	leadersLook = 10 * time.Millisecond
+)
+
+// awaitLeaders returns when this node leads every shard, or after a time: streams
+// are carried all the same.
+func (q *Quorum) awaitLeaders(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leadersTime)
+	defer cancel()
+	tick := time.NewTicker(leadersLook)
+	defer tick.Stop()
+	for {
+		if count, led, _, _ := q.Led(); count > 0 && led == count {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			q.log.Warn("not every shard has a leader yet; new sessions are placed for the time being only", "after", time.Since(q.began))
+			return
+		}
+	}
+}
+
+// Stop ends all replicas and closes port and file; what they keep stays. After
+// ctx it does not wait for a disk that hangs.
+func (q *Quorum) Stop(ctx context.Context) error {
+	q.cancel()
+	err := q.keeper.Stop(ctx)
+	q.tasks.Wait()
+	return errors.Join(err, q.groups.Stop(ctx), q.port.Stop(ctx), q.store.Stop(ctx))
+}
+
+// changed hears of every new map. It must not ask the keeper.
+func (q *Quorum) changed(m *meta.Map) {
+	q.known.Store(m)
+	if q.router.Load() == nil {
+		hash, err := shards.NewHasher(m.Secret, m.Count())
+		if err != nil {
+			q.log.Error("the cluster's map cannot be used; sessions are placed for the time being only", "err", err)
+			return
+		}
+		r := shards.NewRouter(shards.Options{Node: q.o.Self.ID, Hash: hash, Peers: peers{q}, Place: places{q}})
+		if q.router.CompareAndSwap(nil, r) {
+			q.ownAll(r)
+		}
+	}
+	q.tell()
+}
+
+// Router asks about sessions; nil before there is a cluster.
+func (q *Quorum) Router() *shards.Router { return q.router.Load() }
+
+// tell lets the others know what is new about this node.
+func (q *Quorum) tell() {
+	if q.o.Around == nil {
+		return
+	}
+	q.mu.Lock()
+	n := Notice{RPC: q.port.Addr(), Cluster: q.Cluster(), Sees: q.sees}
+	same := n == q.told
+	q.told = n
+	q.mu.Unlock()
+	if !same {
+		q.o.Around.Tell(n)
+	}
+}
+
+// peers are all nodes that are or were there, this one among them.
+func (q *Quorum) peers() []Peer {
+	if q.o.Around != nil {
+		return q.o.Around.Peers()
+	}
+	self := q.o.Self
+	self.Alive, self.Hosts, self.Level, self.Cluster, self.Expect, self.Sees = true, true, Level, q.Cluster(), 1, 1
+	return []Peer{self}
+}
+
+// Resolve says where a node's calls are answered.
+func (q *Quorum) Resolve(node string) (string, error) {
+	for _, p := range q.peers() {
+		if p.ID == node && p.RPC != "" {
+			return p.RPC, nil
+		}
+	}
+	return "", fmt.Errorf("gossip does not know node %s, or not where it answers", node)
+}

@@ -1,0 +1,193 @@
+package quorum
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-lb/starling/consensus"
+	"github.com/starling-lb/starling/consensus/transport"
+	"github.com/starling-lb/starling/shards/meta"
+)
+
+// Shard is one shard as the replica that knows most of it sees it.
+type Shard struct {
+	ID, Incarnation uint32
+	Leader          string // a node's id; "": none is known
+	Led             bool   // by whoever says this
+	Term            uint64
+	LastIndex       uint64
+	Applied         uint64
+	Sessions        int
+	Replicas        []Replica
+	Step            *meta.Step // what is done to it; nil: nothing
+}
+
+// Replica is one member of a shard's group.
+type Replica struct {
+	Node   string // its id
+	Voter  bool
+	Wanted bool // only wanted: the group does not have it
+	Match  uint64
+	Lag    uint64
+}
+
+// viewService is how a node tells what its replicas are.
+const viewService = "quorum.view"
+
+const viewTime = time.Second // for others' answers
+
+// Cluster is the cluster's id; "" before there is one.
+func (q *Quorum) Cluster() string {
+	if m := q.Map(); m != nil {
+		return m.Cluster
+	}
+	return ""
+}
+
+// Map is the newest map that this node knows; nil before there is a cluster.
+func (q *Quorum) Map() *meta.Map { return q.known.Load() }
+
+// Led counts the session shards: all of them, those that this node leads, and
+// those of which it has a replica that knows no leader. decides tells whether
+// the cluster's own shard has a leader, as far as this node can know.
+func (q *Quorum) Led() (count, led, without int, decides bool) {
+	m := q.known.Load()
+	if m == nil {
+		return 0, 0, 0, false
+	}
+	decides = q.groups.Group(0) == nil // who has no replica of it only knows that nothing speaks against it
+	for _, g := range q.groups.All() {
+		s := g.State()
+		switch {
+		case g.ID.Shard == 0:
+			decides = s.Leader != ""
+		case s.Led:
+			led++
+		case s.Leader == "":
+			without++
+		}
+	}
+	return m.Count(), led, without, decides
+}
+
+// here is what this node's replicas say.
+func (q *Quorum) here() []Shard {
+	var all []Shard
+	for _, g := range q.groups.All() {
+		all = append(all, q.look(g))
+	}
+	return all
+}
+
+func (q *Quorum) look(g *consensus.Group) Shard {
+	st := g.Status()
+	s := Shard{
+		ID: g.ID.Shard, Incarnation: g.ID.Incarnation, Leader: st.Leader, Led: st.Led, Term: st.Term,
+		LastIndex: st.LastIndex, Applied: st.Applied,
+	}
+	if m := q.machine(g.ID.Shard); m != nil {
+		s.Sessions = m.Len()
+	}
+	for _, r := range st.Replicas {
+		s.Replicas = append(s.Replicas, Replica{Node: r.Node, Voter: r.Voter, Match: r.Match, Lag: r.Lag})
+	}
+	return s
+}
+
+// answerView is the service.
+func (q *Quorum) answerView(context.Context, string, []byte) ([]byte, error) {
+	return json.Marshal(q.here())
+}
+
+// Shards is every shard of the map: as its leader says where that answers in
+// time, else as this node knows it.
+func (q *Quorum) Shards(ctx context.Context) []Shard {
+	m := q.known.Load()
+	if m == nil {
+		return nil
+	}
+	all := make([]Shard, len(m.Shards))
+	for i, s := range m.Shards {
+		all[i] = Shard{ID: uint32(i), Incarnation: s.Incarnation}
+	}
+	for _, s := range append(q.ask(ctx), q.here()...) {
+		if int(s.ID) < len(all) && s.Incarnation == all[s.ID].Incarnation && s.knowsMore(all[s.ID]) {
+			all[s.ID] = s
+		}
+	}
+	for i := range all {
+		all[i].Step = m.Shards[i].Step
+		all[i].want(m.Shards[i])
+	}
+	return all
+}
+
+// knowsMore compares two views: a leader knows more than a follower, and of two
+// leaders the one of the later term is one still.
+func (s Shard) knowsMore(other Shard) bool {
+	if s.Led != other.Led {
+		return s.Led
+	}
+	return cmp.Or(cmp.Compare(s.Term, other.Term), cmp.Compare(s.Applied, other.Applied)) > 0 || other.Replicas == nil
+}
+
+// want adds the replicas that the map wants and the group does not have.
+func (s *Shard) want(wanted meta.Shard) {
+	for _, w := range wanted.Replicas {
+		if !slices.ContainsFunc(s.Replicas, func(r Replica) bool { return r.Node == w.Node }) {
+			s.Replicas = append(s.Replicas, Replica{Node: w.Node, Voter: w.Voter, Wanted: true})
+		}
+	}
+}
+
+// ask has the others that host replicas say what they see.
+func (q *Quorum) ask(ctx context.Context) (said []Shard) {
+	ctx, cancel := context.WithTimeout(ctx, viewTime)
+	defer cancel()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for id := range q.others() {
+		all.Go(func() {
+			answer, err := q.port.Call(ctx, id, viewService, nil)
+			var list []Shard
+			if err == nil {
+				err = json.Unmarshal(answer, &list)
+			}
+			if err != nil {
+				q.log.Debug("a node does not say how its replicas are", "peer", id, "err", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			said = append(said, list...)
+		})
+	}
+	all.Wait()
+	return said
+}
+
+// others are the live nodes of this cluster that host replicas, by id, without
+// this one.
+func (q *Quorum) others() map[string]Peer {
+	out := make(map[string]Peer)
+	for _, p := range q.peers() {
+		if p.ID != q.o.Self.ID && p.Alive && p.Hosts && p.RPC != "" && p.Cluster == q.Cluster() {
+			out[p.ID] = p
+		}
+	}
+	return out
+}
+
+var _ transport.Resolver = (*Quorum)(nil)
+
+// Name is what people call a node; its id where no name is known.
+func (q *Quorum) Name(id string) string {
+	if m := q.Map(); m != nil && m.Nodes[id].Name != "" {
+		return m.Nodes[id].Name
+	}
+	return id
+}

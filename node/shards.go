@@ -1,0 +1,201 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/starling-lb/starling/gossip"
+	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/node/quorum"
+	"github.com/starling-lb/starling/proxy"
+	"github.com/starling-lb/starling/proxy/backend"
+)
+
+// What the nodes agree on is quorum's matter; here it gets to know the other
+// nodes, and the admin API what it knows. A node alone without sessions has
+// nothing to agree on, and all of this does nothing.
+
+// lookAround is how long a node that would found a cluster of its own asks its
+// seeds first.
+const lookAround = 5 * time.Second
+
+// agrees tells whether this node has anything to agree on.
+func (n *Node) agrees() bool { return n.cfg.Cluster.On() || n.sticks() }
+
+// sticks tells whether a pool has sessions.
+func (n *Node) sticks() bool {
+	for _, p := range n.cfg.Pools {
+		if p.Sticky != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// remember reads what an earlier run has left, before gossip says whose this
+// node is.
+func (n *Node) remember(context.Context) error {
+	if !n.agrees() {
+		return nil
+	}
+	o := quorum.Options{
+		Self: quorum.Peer{ID: n.dir.id, Name: n.cfg.Node.Name, Zone: n.cfg.Node.Zone}, Dir: n.dir.path, Config: n.cfg.Shards,
+		Log: n.log.With("component", "quorum"), Metrics: n.registry, Dial: n.opt.DialPeers, Listen: n.opt.ListenPeers,
+	}
+	if c := n.cfg.Cluster; c.On() {
+		o.RPC, o.Expect, o.Around = c.rpc(), c.BootstrapExpect, around{n}
+		if len(c.Seeds) > 0 {
+			o.Wait = lookAround
+		}
+	}
+	q, err := quorum.New(o)
+	if err != nil {
+		return err
+	}
+	n.quorum.Store(q)
+	return nil
+}
+
+func (n *Node) agree(ctx context.Context) error {
+	if q := n.quorum.Load(); q != nil {
+		return q.Start(ctx)
+	}
+	return nil
+}
+
+func (n *Node) disagree(ctx context.Context) error {
+	if q := n.quorum.Load(); q != nil {
+		return q.Stop(ctx)
+	}
+	return nil
+}
+
+// yield hands over what this node leads; the channel is closed when it has.
+func (n *Node) yield(ctx context.Context) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if q := n.quorum.Load(); q != nil {
+			q.Yield(ctx)
+		}
+	}()
+	return done
+}
+
+// clusterID is the cluster's id; "": there is none yet.
+func (n *Node) clusterID() string {
+	if q := n.quorum.Load(); q != nil {
+		return q.Cluster()
+	}
+	return ""
+}
+
+// around is the other nodes as gossip knows them.
+type around struct{ n *Node }
+
+var _ quorum.Around = around{}
+
+// Peers are all that gossip knows, this node among them.
+func (a around) Peers() (out []quorum.Peer) {
+	c := a.n.cluster.Load()
+	if c == nil {
+		return nil
+	}
+	for _, m := range c.Members() {
+		if m.State == backend.MemberLeft {
+			continue
+		}
+		out = append(out, quorum.Peer{
+			ID: m.ID, Name: m.Meta.Name, Zone: m.Meta.Zone, RPC: m.Meta.RPC, Cluster: m.Meta.Cluster, Boot: m.Meta.Boot, Level: m.Meta.Level,
+			Hosts: m.Meta.Roles&gossip.Shards != 0, Alive: m.State != backend.MemberDead, Ends: m.Meta.Draining,
+			Expect: int(m.Meta.Expect), Sees: int(m.Meta.Sees),
+		})
+	}
+	return out
+}
+
+// Tell has gossip say what is new.
+func (a around) Tell(note quorum.Notice) {
+	c := a.n.cluster.Load()
+	if c == nil {
+		return
+	}
+	c.Update(func(m *gossip.Meta) {
+		m.RPC, m.Cluster, m.Sees = a.reached(c, note.RPC), note.Cluster, uint8(note.Sees)
+	})
+}
+
+// reached is the address at which others reach this node's calls: at the host
+// that they reach gossip at, unless cluster.rpc names one of its own.
+func (a around) reached(c *gossip.Cluster, listens net.Addr) string {
+	at, err := netip.ParseAddrPort(listens.String())
+	if err != nil {
+		return ""
+	}
+	host := at.Addr().Unmap()
+	if host.IsUnspecified() || a.n.cfg.Cluster.Advertise != "" {
+		host = c.Addr().Addr()
+	}
+	return net.JoinHostPort(host.String(), strconv.Itoa(int(at.Port())))
+}
+
+// ready says why the sessions of this node cannot be kept; nil: they can, or it
+// has none.
+func (n *Node) sessionsReady() error {
+	q := n.quorum.Load()
+	if q == nil || !n.sticks() || q.Map() != nil {
+		return nil
+	}
+	return fmt.Errorf("there is no cluster yet that keeps sessions: %s", q.Waits())
+}
+
+// agreed fills in what a status says of the cluster.
+func (n *Node) agreed(s *api.Status) {
+	q := n.quorum.Load()
+	if q == nil {
+		return
+	}
+	s.Cluster.ID = q.Cluster()
+	s.Shards.Count, s.Shards.Led, s.Shards.WithoutLeader, s.Cluster.MetaQuorum = q.Led()
+}
+
+// Shards answers GET /v1/shards.
+func (n *Node) Shards(ctx context.Context) api.ShardList {
+	list := api.ShardList{Shards: []api.Shard{}}
+	q := n.quorum.Load()
+	if q == nil {
+		return list
+	}
+	for _, s := range q.Shards(ctx) {
+		entry := api.Shard{
+			ID: int(s.ID), Incarnation: s.Incarnation, Leader: q.Name(s.Leader), Term: s.Term, LastIndex: s.LastIndex, Applied: s.Applied,
+			Sessions: s.Sessions, Replicas: []api.Replica{},
+		}
+		for _, r := range s.Replicas {
+			entry.Replicas = append(entry.Replicas, api.Replica{Node: q.Name(r.Node), Role: role(s, r), Match: r.Match, Lag: r.Lag})
+		}
+		if s.Step != nil {
+			entry.Step = &api.ShardStep{Kind: string(s.Step.Kind), Node: q.Name(s.Step.Node), Reason: s.Step.Reason}
+		}
+		list.Shards = append(list.Shards, entry)
+	}
+	return list
+}
+
+func role(s quorum.Shard, r quorum.Replica) api.ReplicaRole {
+	switch {
+	case r.Wanted:
+		return api.WantedRole
+	case r.Node == s.Leader:
+		return api.LeaderRole
+	case r.Voter:
+		return api.VoterRole
+	}
+	return api.NonvoterRole
+}
+
+var _ proxy.Sessions = sessions{}

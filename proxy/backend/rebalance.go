@@ -1,0 +1,35 @@
+package backend
+
+import "time"
+
+// RebalanceConfig says when sessions are moved to make a pool's backends alike in
+// load, and how many.
+type RebalanceConfig struct {
+	Enabled      bool          `yaml:"enabled"`
+	Threshold    float64       `yaml:"threshold"`          // of the coefficient of variation of the backends' step times: above it, twice in a row, sessions move
+	Interval     time.Duration `yaml:"interval"`           // between two looks
+	Share        float64       `yaml:"share"`              // of the streams that are too many, that one look may move
+	MinResidence time.Duration `yaml:"min_residence"`      // a session that was moved stays for so long
+	MaxRate      int           `yaml:"max_rate" auto:"-1"` // requests/s from which nothing moves; auto: twice the 5-minute mean; 0: it does not matter
+}
+
+// DefaultRebalance holds the contract's defaults.
+func DefaultRebalance() RebalanceConfig {
+	return RebalanceConfig{Enabled: true, Threshold: 0.3, Interval: 5 * time.Second, Share: 0.2, MinResidence: 5 * time.Minute, MaxRate: -1}
+}
+
+// Validate reports every fault by the key it concerns.
+func (c RebalanceConfig) Validate(fault func(key, format string, args ...any)) {
+	if c.Threshold <= 0 || c.Threshold > 10 {
+		fault("threshold", "%v is out of range; write a number above 0 and up to 10, such as 0.3: unlike backends are at 0.2 when all is well", c.Threshold)
+	}
+	if c.Interval < 100*time.Millisecond || c.Interval > time.Hour {
+		fault("interval", "%v is out of range; write a time from 100ms to 1h", c.Interval)
+	}
+	if c.Share <= 0 || c.Share > 1 {
+		fault("share", "%v is out of range; write a number above 0 and up to 1, such as 0.2 for a fifth", c.Share)
+	}
+	if c.MinResidence < 0 {
+		fault("min_residence", "%v is negative; write 0s for none, or a time such as 5m", c.MinResidence)
+	}
+}

@@ -1,0 +1,549 @@
+package proxy_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-lb/starling/proxy"
+	"github.com/starling-lb/starling/proxy/backend"
+)
+
+// book is a Sessions that binds in memory. Its test looks at what it was asked,
+// and has a word in the answers.
+type book struct {
+	t testing.TB
+
+	mu      sync.Mutex
+	homes   map[string]proxy.Home
+	epoch   uint32
+	turns   []string       // keys, in the order in which turns were begun
+	running map[string]int // turns, by key
+	reasons []string       // of Rebind
+
+	fails   error         // what Turn and Rebind fail with; nil: they do not
+	waits   chan struct{} // Turn waits until it is closed; nil: it does not
+	looks   []error       // what Look says, one after the other; then nil
+	between func()        // runs in Turn, between the proposal and the binding
+	stays   bool          // Rebind says that the home stands
+}
+
+func newBook(t testing.TB) *book {
+	b := &book{t: t, homes: map[string]proxy.Home{}, running: map[string]int{}}
+	t.Cleanup(func() { b.rests(patience) }) // before the server's own cleanup
+	return b
+}
+
+// entry is a turn of a book.
+type entry struct {
+	*book
+	key   string
+	home  proxy.Home
+	ended bool
+}
+
+func (b *book) Turn(ctx context.Context, _ string, key []byte, propose func() string) (proxy.Turn, error) {
+	b.mu.Lock()
+	name := string(key)
+	b.turns = append(b.turns, name)
+	b.running[name]++
+	home, known := b.homes[name]
+	fails, waits, between := b.fails, b.waits, b.between
+	b.mu.Unlock()
+	e := &entry{book: b, key: name, home: home}
+	if waits != nil {
+		select {
+		case <-waits:
+		case <-ctx.Done():
+			fails = ctx.Err()
+		}
+	}
+	if fails != nil {
+		e.End()
+		return nil, fails
+	}
+	e.home.Lookup = proxy.LookupHit
+	if !known {
+		id := propose()
+		if between != nil {
+			between()
+		}
+		e.home = b.bind(name, 0, id, proxy.LookupNew)
+	}
+	return e, nil
+}
+
+// bind has a session live at a backend, where it still has the epoch that was
+// seen.
+func (b *book) bind(key string, seen uint32, id string, how proxy.Lookup) proxy.Home {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if home := b.homes[key]; home.Epoch != seen || id == "" {
+		home.Lookup = proxy.LookupHit
+		return home
+	}
+	b.epoch++
+	b.homes[key] = proxy.Home{Backend: id, Epoch: b.epoch}
+	return proxy.Home{Backend: id, Epoch: b.epoch, Lookup: how}
+}
+
+// place has a session live somewhere, whatever it did before.
+func (b *book) place(key, id string) {
+	b.mu.Lock()
+	seen := b.homes[key].Epoch
+	b.mu.Unlock()
+	b.bind(key, seen, id, "")
+}
+
+func (e *entry) Home() proxy.Home { return e.home }
+
+func (e *entry) Look() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.looks) == 0 {
+		return nil
+	}
+	err := e.looks[0]
+	e.looks = e.looks[1:]
+	return err
+}
+
+func (e *entry) Rebind(_ context.Context, seen proxy.Home, reason string, propose func() string) (proxy.Home, error) {
+	e.mu.Lock()
+	e.reasons = append(e.reasons, reason)
+	fails, stays := e.fails, e.stays
+	e.mu.Unlock()
+	if fails != nil || stays {
+		return seen, fails
+	}
+	return e.bind(e.key, seen.Epoch, propose(), proxy.LookupRepin), nil
+}
+
+func (e *entry) End() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		e.t.Errorf("a turn of %q ended twice", e.key)
+	}
+	e.ended = true
+	if e.running[e.key]--; e.running[e.key] == 0 {
+		delete(e.running, e.key)
+	}
+}
+
+// rests waits until no turn runs.
+func (b *book) rests(within time.Duration) {
+	b.t.Helper()
+	for by := time.Now().Add(within); ; <-time.After(time.Millisecond) {
+		b.mu.Lock()
+		running := fmt.Sprint(b.running)
+		n := len(b.running)
+		b.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		if time.Now().After(by) {
+			b.t.Errorf("turns run on: %s", running)
+			return
+		}
+	}
+}
+
+// asked are the keys of the turns so far, and what rebinds were for.
+func (b *book) asked() (turns, reasons []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]string(nil), b.turns...), append([]string(nil), b.reasons...)
+}
+
+func (b *book) home(key string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.homes[key].Backend
+}
+
+// sticky gives a pool sessions by these keys.
+func sticky(keys ...string) func(*proxy.PoolConfig) {
+	return func(p *proxy.PoolConfig) {
+		s := proxy.DefaultSession()
+		if len(keys) > 0 {
+			s.Key = keys
+		}
+		p.Sticky, p.Health.Enabled = &s, false
+	}
+}
+
+// naming is a backend that answers with its name, and tells which heads came.
+func naming(t testing.TB, name string, heads chan<- string) *origin {
+	return newOrigin(t, func(o *origin, c *net.TCPConn, in *bufio.Reader) {
+		for {
+			var head bytes.Buffer
+			r, err := http.ReadRequest(bufio.NewReader(io.TeeReader(in, &head)))
+			if err != nil {
+				return
+			}
+			o.heads.Add(1)
+			if _, err := io.Copy(io.Discard, r.Body); err != nil {
+				return
+			}
+			if heads != nil {
+				heads <- head.String()
+			}
+			reply(c, name)
+		}
+	})
+}
+
+// of sends a request of a session and hears the answer.
+func (g *front) of(key string) said {
+	c := g.dial()
+	defer func() { _ = c.Close() }()
+	fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nX-Session-ID: %s\r\n\r\n", key)
+	return hear(c, "GET")
+}
+
+// lookups waits until so many were counted, since a count follows its answer.
+func (g *front) lookups(want map[proxy.Lookup]float64) {
+	g.t.Helper()
+	g.soon(patience, func() string {
+		for _, l := range proxy.Lookups() {
+			if got := g.metric("sticky_lookups_total", "llm", string(l)); got != want[l] {
+				return fmt.Sprintf("%v lookups are %s, want %v", got, l, want[l])
+			}
+		}
+		return ""
+	})
+}
+
+// idle waits until no stream runs, and nothing is counted at any backend.
+func (g *front) idle() {
+	g.t.Helper()
+	g.counts(patience, 0, 0)
+	g.soon(patience, func() string {
+		for _, b := range g.Pools()[0].Backends() {
+			if n := b.InFlight(); n != 0 {
+				return fmt.Sprintf("%d streams at %s", n, b.ID)
+			}
+		}
+		return ""
+	})
+}
+
+// Every turn of a session goes to one backend, and what has no session anywhere.
+func TestSessionStays(t *testing.T) {
+	t.Parallel()
+	for _, plain := range []bool{false, true} {
+		b := newBook(t)
+		g := newFrontFor(t, b, plain, sticky(), naming(t, "b0", nil).addr, naming(t, "b1", nil).addr, naming(t, "b2", nil).addr)
+		for turn := range 10 {
+			for i := range 20 {
+				key := fmt.Sprint("s", i)
+				got := g.of(key)
+				if got.status != 200 || got.body != b.home(key) {
+					t.Fatalf("turn %d of %s: %+v, want %s", turn, key, got, b.home(key))
+				}
+			}
+		}
+		g.lookups(map[proxy.Lookup]float64{proxy.LookupNew: 20, proxy.LookupHit: 180})
+		expect(t, "binds", g.metric("bind_seconds"), 20)
+		g.idle()
+	}
+}
+
+// The binding is another's, though this node proposed: the place at the proposed
+// backend is given back, and the stream goes to the other.
+func TestProposalLoses(t *testing.T) {
+	t.Parallel()
+	b := newBook(t)
+	first, second := newHeld(t), newHeld(t)
+	g := newFrontFor(t, b, false, sticky(), first.addr, second.addr)
+	other := map[string]string{"b0": "b1", "b1": "b0"}
+	b.between = func() {
+		proposed := "b0"
+		if g.backend(1).InFlight() == 1 {
+			proposed = "b1"
+		}
+		b.place("s", other[proposed])
+	}
+	got := make(chan said)
+	go func() { got <- g.of("s") }()
+	g.soon(patience, func() string {
+		if first.heads.Load()+second.heads.Load() == 0 {
+			return "nothing came"
+		}
+		return ""
+	})
+	home := b.home("s")
+	for i, o := range []*held{first, second} {
+		at := fmt.Sprint("b", i) == home
+		expect(t, fmt.Sprint("in flight at b", i), g.backend(i).InFlight() == 1, at)
+		expect(t, fmt.Sprint("came to b", i), o.heads.Load() == 1, at)
+	}
+	first.give <- struct{}{}
+	second.give <- struct{}{}
+	if s := <-got; s.status != 200 {
+		t.Errorf("answer %+v", s)
+	}
+	g.idle()
+	g.lookups(map[proxy.Lookup]float64{proxy.LookupHit: 1})
+}
+
+// A backend that drains serves the sessions that live there, and no others.
+func TestSessionOfDrainingBackend(t *testing.T) {
+	t.Parallel()
+	b := newBook(t)
+	g := newFrontFor(t, b, false, sticky(), naming(t, "b0", nil).addr, naming(t, "b1", nil).addr)
+	b.place("old", "b0")
+	g.Pools()[0].Drain(g.backend(0), time.Now(), time.Time{})
+	for range 5 {
+		if got := g.of("old"); got.body != "b0" {
+			t.Fatalf("answer %+v", got)
+		}
+	}
+	for i := range 10 {
+		if got := g.of(fmt.Sprint("new", i)); got.body != "b1" {
+			t.Fatalf("answer %+v", got)
+		}
+	}
+	if _, reasons := b.asked(); len(reasons) > 0 {
+		t.Errorf("rebinds for %q", reasons)
+	}
+}
+
+// A turn that is bound to a full backend waits for it, whatever others have room,
+// and nobody waits behind it.
+func TestSessionWaitsAtHome(t *testing.T) {
+	t.Parallel()
+	for _, draining := range []bool{false, true} {
+		b := newBook(t)
+		full, other := newHeld(t), newHeld(t)
+		g := newFrontFor(t, b, false, func(p *proxy.PoolConfig) {
+			sticky()(p)
+			capOf(1, 8)(p)
+		}, full.addr, other.addr)
+		b.place("a", "b0")
+		b.place("b", "b0")
+		b.place("c", "b1")
+		answers := make(chan said, 3)
+		ask := func(key string) { go func() { answers <- g.of(key) }() }
+		ask("a")
+		full.arrived(t)
+		if draining {
+			g.Pools()[0].Drain(g.backend(0), time.Now(), time.Time{})
+		}
+		ask("b")
+		g.counts(patience, 1, 1)
+		ask("c")
+		other.arrived(t) // though b came before
+		g.get("/")       // anyone's, behind them all
+		g.counts(patience, 2, 2)
+		full.give <- struct{}{}
+		full.arrived(t)
+		full.give <- struct{}{}
+		other.give <- struct{}{}
+		for range 3 {
+			if s := <-answers; s.status != 200 {
+				t.Errorf("answer %+v", s)
+			}
+		}
+		if draining {
+			other.arrived(t)
+			other.give <- struct{}{}
+		} else {
+			full.give <- struct{}{}
+			other.give <- struct{}{}
+		}
+		g.idle()
+	}
+}
+
+// closed is an address where nobody listens.
+func closed(t testing.TB) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	return l.Addr().String()
+}
+
+// A home that refuses connections is left at once, for one that this node picks.
+func TestSessionRebindsWhereRefused(t *testing.T) {
+	t.Parallel()
+	b := newBook(t)
+	g := newFrontFor(t, b, false, sticky(), closed(t), naming(t, "b1", nil).addr)
+	b.place("s", "b0")
+	for range 3 {
+		if got := g.of("s"); got.body != "b1" {
+			t.Fatalf("answer %+v", got)
+		}
+	}
+	if turns, reasons := b.asked(); len(turns) != 3 || len(reasons) != 1 || reasons[0] != "refused" {
+		t.Errorf("turns %q, rebinds for %q", turns, reasons)
+	}
+	g.lookups(map[proxy.Lookup]float64{proxy.LookupRepin: 1, proxy.LookupHit: 2})
+	g.idle()
+}
+
+// What is left to say where the session cannot leave: what went wrong at home.
+func TestSessionThatCannotLeave(t *testing.T) {
+	t.Parallel()
+	b := newBook(t)
+	b.stays = true
+	g := newFrontFor(t, b, false, sticky(), closed(t), naming(t, "b1", nil).addr)
+	b.place("s", "b0")
+	if got := g.of("s"); got.status != 502 || got.code != string(backend.CodeRefused) {
+		t.Errorf("answer %+v", got)
+	}
+	if turns, reasons := b.asked(); len(turns) != 1 || len(reasons) != 1 {
+		t.Errorf("turns %q, rebinds for %q", turns, reasons)
+	}
+	b.place("gone", "b9")
+	if got := g.of("gone"); got.status != 503 || got.code != string(backend.NoBackend) || !strings.Contains(got.body, "b9, where the session lives, is removed") {
+		t.Errorf("answer %+v", got)
+	}
+	b.fails = proxy.ErrNoLeader
+	if got := g.of("s"); got.status != 503 || got.code != string(backend.NoLeader) || got.retry == "" {
+		t.Errorf("answer %+v", got)
+	}
+	g.idle()
+	expect(t, "sheds", g.metric("shed_total", "no_leader"), 1)
+}
+
+// A home that health checks or failures put out is left, but in a panic by what
+// streams find alone.
+func TestSessionRebindsByVerdict(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		out   func(*backend.Pool)
+		panic int
+		home  string
+		why   string
+	}{
+		{"ejected", func(p *backend.Pool) { p.Eject(p.Backends()[0], time.Now(), time.Hour) }, 0, "b1", "ejected"},
+		{"ejected in a panic", func(p *backend.Pool) { p.Eject(p.Backends()[0], time.Now(), time.Hour) }, 100, "b0", ""},
+		{"removed", func(p *backend.Pool) {
+			c := backend.DefaultConfig()
+			c.ID, c.URL = "b1", p.Backends()[1].URL
+			if err := p.Update([]backend.Config{c}, backend.Rules{}, time.Now()); err != nil {
+				t.Error(err)
+			}
+		}, 0, "b1", "removed"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBook(t)
+			g := newFrontFor(t, b, false, func(p *proxy.PoolConfig) {
+				sticky()(p)
+				p.Outlier.PanicPercent = tt.panic
+			}, naming(t, "b0", nil).addr, naming(t, "b1", nil).addr)
+			b.place("s", "b0")
+			tt.out(g.Pools()[0])
+			if got := g.of("s"); got.body != tt.home {
+				t.Errorf("answer %+v", got)
+			}
+			if _, reasons := b.asked(); strings.Join(reasons, " ") != tt.why {
+				t.Errorf("rebinds for %q", reasons)
+			}
+		})
+	}
+}
+
+// A look that fails ends the turn before a byte is written, and another begins.
+func TestSessionThatMovedMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := newBook(t)
+	old, next := naming(t, "b0", nil), naming(t, "b1", nil)
+	g := newFrontFor(t, b, false, sticky(), old.addr, next.addr)
+	b.place("s", "b0")
+	b.looks = []error{errors.New("held"), errors.New("held")}
+	if got := g.of("s"); got.body != "b0" {
+		t.Errorf("answer %+v", got)
+	}
+	turns, _ := b.asked()
+	expect(t, "turns", len(turns), 3)
+	expect(t, "heads at b0", old.heads.Load(), 1)
+	for range 20 {
+		b.looks = append(b.looks, errors.New("held"))
+	}
+	if got := g.of("s"); got.status != 503 || got.code != string(backend.NoLeader) {
+		t.Errorf("answer %+v", got)
+	}
+	expect(t, "heads at b0", old.heads.Load(), 1)
+	expect(t, "retries", g.metric("retries_total", "llm"), 0)
+	g.idle()
+}
+
+// A client that leaves while its session is looked for ends the search.
+func TestClientLeavesDuringLookup(t *testing.T) {
+	onEachLoop(t, nil, func(r *rig) {
+		t := r.t
+		b := newBook(t)
+		b.waits = make(chan struct{})
+		g := newFrontFor(t, b, r.plain, sticky(), naming(t, "b0", nil).addr)
+		c := g.dial()
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nX-Session-ID: s\r\n\r\n")
+		g.counts(patience, 1, 0)
+		_ = c.Close()
+		g.idle()
+		b.rests(patience)
+		expect(t, "client_left", g.metric("streams_total", "client_left"), 1)
+	})
+}
+
+// The same while its first turn waits in the queue for a place to propose.
+func TestClientLeavesDuringProposal(t *testing.T) {
+	onEachLoop(t, nil, func(r *rig) {
+		t := r.t
+		b := newBook(t)
+		o := newHeld(t)
+		g := newFrontFor(t, b, r.plain, func(p *proxy.PoolConfig) {
+			sticky("header:X-Session-ID")(p)
+			capOf(1, 8)(p)
+		}, o.addr)
+		g.get("/")
+		o.arrived(t)
+		c := g.dial()
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nX-Session-ID: s\r\n\r\n")
+		g.counts(patience, 1, 1)
+		_ = c.Close()
+		g.counts(patience, 1, 0)
+		b.rests(patience)
+		o.give <- struct{}{}
+		g.idle()
+	})
+}
+
+// A pool that is full has no home for a new session, and says so.
+func TestNoPlaceToPropose(t *testing.T) {
+	t.Parallel()
+	b := newBook(t)
+	g := newFrontFor(t, b, false, func(p *proxy.PoolConfig) {
+		sticky()(p)
+		p.Backends = nil
+	})
+	if got := g.of("s"); got.status != 503 || got.code != string(backend.NoBackend) {
+		t.Errorf("answer %+v", got)
+	}
+	o := newHeld(t)
+	g = newFrontFor(t, b, false, func(p *proxy.PoolConfig) {
+		sticky()(p)
+		capOf(1, 0)(p)
+	}, o.addr)
+	g.get("/")
+	o.arrived(t)
+	if got := g.of("s"); got.status != 429 {
+		t.Errorf("answer %+v", got)
+	}
+	o.give <- struct{}{}
+	g.idle()
+}

@@ -1,0 +1,121 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/starling-lb/starling/proxy/wire"
+)
+
+// lodging is a Sessions with one backend for all, which counts its turns.
+type lodging struct {
+	backend string
+	begun   atomic.Int64
+	ended   atomic.Int64
+}
+
+func (l *lodging) Turn(context.Context, string, []byte, func() string) (Turn, error) {
+	l.begun.Add(1)
+	return l, nil
+}
+
+func (l *lodging) Home() Home  { return Home{Backend: l.backend, Epoch: 7, Lookup: LookupHit} }
+func (l *lodging) Look() error { return nil }
+func (l *lodging) End()        { l.ended.Add(1) }
+func (l *lodging) Rebind(context.Context, Home, string, func() string) (Home, error) {
+	return l.Home(), nil
+}
+
+// newSessionScene is a scene whose only pool has sessions, which all live at its
+// backend.
+func newSessionScene(t testing.TB, change func(*Config)) *scene {
+	return newScene(t, playwright{"p": answers(okAnswer, nil)}, func(cfg *Config) {
+		edit(cfg, func(*SessionConfig) {})
+		cfg.Pools["p"].Backends[0].ID = "b-p"
+		change(cfg)
+	})
+}
+
+// edit gives the pool "p" sessions, or changes those it has.
+func edit(cfg *Config, change func(*SessionConfig)) {
+	p := cfg.Pools["p"]
+	s := DefaultSession()
+	if p.Sticky != nil {
+		s = *p.Sticky
+	}
+	change(&s)
+	p.Sticky = &s
+	cfg.Pools["p"] = p
+}
+
+// A stream without a session costs nothing where others have one, and one that
+// has costs its visit.
+func TestKeyedAllocates(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		keys  []string // nil: the pool has no sessions
+		field string
+		most  float64
+	}{
+		{"no sessions", nil, "X-Session-ID: s", 0},
+		{"no key", []string{"header:X-Session-ID", "cookie:sid", "query:s"}, "Cookie: a=b", 0},
+		{"a key", []string{"header:X-Session-ID"}, "X-Session-ID: s", 1},
+		{"a cookie", []string{"header:X-Session-ID", "cookie:starling"}, "Cookie: starling=s", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newScene(t, playwright{"p": answers(okAnswer, nil)}, func(cfg *Config) {
+				if tt.keys != nil {
+					edit(cfg, func(s *SessionConfig) { s.Key = tt.keys })
+				}
+			})
+			here, there := net.Pipe()
+			defer func() { _, _ = here.Close(), there.Close() }()
+			c := newClient(s.Server, s.routers[0], there)
+			go func() { _, _ = io.WriteString(here, "GET /?a=b HTTP/1.1\r\nHost: h\r\n"+tt.field+"\r\n\r\n") }()
+			if err := c.conn.ReadRequest(&c.req, wire.HeadLimits{Bytes: 1 << 16}); err != nil {
+				t.Fatal(err)
+			}
+			c.stream.pool = s.pools["p"]
+			if got := testing.AllocsPerRun(100, func() {
+				c.stream.visit = nil
+				if err := c.stream.keyed(); err != nil {
+					t.Error(err)
+				}
+			}); got > tt.most {
+				t.Errorf("%v allocations, want %v", got, tt.most)
+			}
+			c.conn.Close()
+		})
+	}
+}
+
+// The log, the list of streams and the span say which session's a stream is.
+func TestSessionIsTold(t *testing.T) {
+	came, give := make(chan struct{}), make(chan struct{})
+	s := newScene(t, playwright{"p": func(c net.Conn, in *bufio.Reader) {
+		for head, _ := readMessage(in); head != ""; head, _ = readMessage(in) {
+			came <- struct{}{}
+			<-give
+			_, _ = io.WriteString(c, okAnswer)
+		}
+	}}, withLog(t, func(cfg *Config) { edit(cfg, func(*SessionConfig) {}) }))
+	p := s.dial()
+	p.send("GET / HTTP/1.1\r\nHost: h\r\nX-Session-ID: s\r\n\r\n")
+	<-came
+	if list := s.Streams(10); len(list) != 1 || list[0].Epoch != 7 {
+		t.Errorf("streams %+v, want one of epoch 7", list)
+	}
+	give <- struct{}{}
+	if head, _ := readMessage(p.in); head == "" {
+		t.Error("no answer")
+	}
+	line := s.logged()[0]
+	if got := fmt.Sprint(line["session_epoch"], line["lookup"]); got != "7hit" {
+		t.Errorf("the log says %s, want 7hit", got)
+	}
+}

@@ -1,0 +1,140 @@
+package shards
+
+import (
+	"context"
+	"time"
+)
+
+// appliedTime is how long replicas are asked what they have applied, when nobody
+// leads.
+const appliedTime = 100 * time.Millisecond
+
+// maxProvisional bounds the choices that are remembered to be offered, per node.
+const maxProvisional = 1 << 16
+
+// fallback finds a home without a leader: the last known binding, of this node or
+// else of any replica, else a choice that every node makes alike. A strict pool
+// wants none.
+func (k *seeker) fallback(ctx context.Context) error {
+	t := k.t
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if t.r.Rules.Pool(t.pool).Strict {
+		return ErrNoLeader
+	}
+	if b, ok := t.lastKnown(); ok {
+		t.r.counts.stale.Add(1)
+		return t.settle(Home{Backend: b.Backend, Epoch: b.Epoch, Lookup: LookupFallback, Stale: true})
+	}
+	if b := t.r.applied(ctx, t.s.shard, t.session); b.Epoch > 0 {
+		t.remember(b)
+		t.r.counts.stale.Add(1)
+		return t.settle(Home{Backend: b.Backend, Epoch: b.Epoch, Lookup: LookupFallback, Stale: true})
+	}
+	return t.settle(t.choose())
+}
+
+func (t *Turn) lastKnown() (Binding, bool) {
+	c, ok := t.r.cache.Peek(t.session, t.r.Now())
+	return c.Binding, ok && c.Backend != nowhere
+}
+
+// remember keeps what a replica has applied as last known.
+func (t *Turn) remember(b Binding) {
+	p := t.s.stripe(t.session)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t.r.cache.Put(t.session, b, 0, t.r.Now())
+}
+
+// applied asks all replicas at once what they have applied, and returns the
+// binding of the highest epoch.
+func (r *Router) applied(ctx context.Context, shard uint32, session Key) (best Binding) {
+	ctx, cancel := context.WithTimeout(ctx, appliedTime)
+	defer cancel()
+	nodes := r.Place.Replicas(shard)
+	answers := make(chan Binding, len(nodes))
+	for _, node := range nodes {
+		r.begin(func() {
+			a, _ := r.put(ctx, node, question{ask: askApplied, shard: shard, session: session})
+			answers <- a.binding // zero where it could not be asked
+		})
+	}
+	for range nodes {
+		select {
+		case b := <-answers:
+			if b.Epoch > best.Epoch {
+				best = b
+			}
+		case <-ctx.Done():
+			return best
+		}
+	}
+	return best
+}
+
+// choose makes a provisional choice, which is the same on every node that sees the
+// same backend set, and notes that it is to be offered.
+func (t *Turn) choose() Home {
+	r := t.r
+	p := t.s.stripe(t.session)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.alive(t.session)
+	defer p.tidy(t.session, l)
+	backend := l.provisional
+	if backend == "" {
+		backend = r.set(t.pool).Choose(t.session, r.Fates.Usable)
+	}
+	if backend != "" && l.provisional == "" && r.counts.provisional.Load() < maxProvisional {
+		l.provisional = backend
+		r.counts.provisional.Add(1)
+	}
+	return Home{Backend: backend, Lookup: LookupFallback, Provisional: backend != ""}
+}
+
+// set is a pool's last committed backend set, as far as this node knows.
+func (r *Router) set(pool string) Set {
+	for _, s := range r.Rules.Sets() {
+		if s.Pool == pool {
+			return s
+		}
+	}
+	return Set{Pool: pool}
+}
+
+// wait is how long a turn of the pool waits for an answer.
+func (r *Router) wait(pool string) time.Duration {
+	if w := r.Rules.Pool(pool).Wait; w > 0 {
+		return w
+	}
+	return mostWait
+}
+
+// reconcile offers the provisional choices of a section whose leader is back: the
+// first that is offered becomes the binding, and the others learn it.
+func (r *Router) reconcile(s *section) {
+	type offer struct {
+		session Key
+		backend string
+	}
+	var offers []offer
+	for i := range s.stripes {
+		p := &s.stripes[i]
+		p.mu.Lock()
+		for k, l := range p.live {
+			if l.provisional != "" && len(offers) < maxKeys {
+				offers = append(offers, offer{k, l.provisional})
+			}
+		}
+		p.mu.Unlock()
+	}
+	for _, o := range offers {
+		if !s.leased(r.Now()) {
+			return // the next round goes on
+		}
+		t := &Turn{r: r, s: s, session: o.session}
+		_, _, _ = t.put(r.ctx, question{ask: askBind, shard: s.shard, session: o.session, backend: o.backend}, r.Now()+askTime) // what fails is offered again
+	}
+}

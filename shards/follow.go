@@ -1,0 +1,253 @@
+package shards
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	renewEvery  = 400 * time.Millisecond // a few times in a lease, so that one may be lost
+	renewRest   = 50 * time.Millisecond  // after one that nobody granted
+	renewFor    = 10 * time.Minute       // since a turn last wanted it
+	renewLook   = 50 * time.Millisecond
+	maxAsked    = 64 // renewals whose grants are waited for
+	feedBacklog = 1024
+)
+
+// follower keeps the feed of one leading node.
+type follower struct {
+	r    *Router
+	node string
+	life atomic.Uint64 // of the feed: what an earlier one brings is of before
+}
+
+// renewLoop keeps the leases of the shards whose sessions have turns here.
+func (r *Router) renewLoop() {
+	tick := time.NewTicker(renewLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-r.wake:
+		case <-r.ctx.Done():
+			return
+		}
+		now := r.Now()
+		for _, s := range r.sections {
+			wanted := s.wanted.Load()
+			if wanted == 0 || now-time.Duration(wanted) > renewFor || !s.due(now) {
+				continue
+			}
+			r.begin(func() { r.renew(s) })
+		}
+	}
+}
+
+// hurry has a section renewed at once.
+func (r *Router) hurry(s *section) {
+	s.mu.Lock()
+	s.next = min(s.next, r.Now())
+	s.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// due says whether a renewal is, and takes it.
+func (s *section) due(now time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy || now < s.next {
+		return false
+	}
+	s.busy = true
+	return true
+}
+
+// renew asks the leader, as far as it is known, for the lease. The lease is
+// counted from here: whatever the question meets on its way shortens it.
+func (r *Router) renew(s *section) {
+	all := r.candidates(s.shard)
+	if len(all) == 0 {
+		s.renewed(r.Now()+renewRest, false)
+		return
+	}
+	s.mu.Lock()
+	node := all[s.tries%len(all)]
+	s.number++
+	number := s.number
+	if len(s.asked) >= maxAsked {
+		clear(s.asked)
+	}
+	s.asked[number] = r.Now()
+	s.mu.Unlock()
+	a, err := r.beg(node, question{ask: askRenew, shard: s.shard, number: number})
+	now := r.Now()
+	switch {
+	case err == nil && a.verdict == done:
+		s.renewed(now+renewEvery, true)
+	case err == nil && a.verdict == noFeed: // it is being opened, and says so
+		s.renewed(now+renewRest, true)
+	default:
+		s.renewed(now+renewRest, false)
+	}
+}
+
+// beg asks a node for a lease, or whom it names.
+func (r *Router) beg(node string, q question) (a answer, err error) {
+	for range 2 {
+		r.follow(node)
+		a, err = r.put(r.ctx, node, q)
+		if err != nil || a.verdict != elsewhere || a.leader == "" || a.leader == node {
+			break
+		}
+		node = a.leader
+	}
+	if err == nil && (a.verdict == done || a.verdict == noFeed) {
+		r.hint(q.shard, node)
+	}
+	return a, err
+}
+
+func (s *section) renewed(next time.Duration, answered bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy, s.next = false, next
+	if s.tries++; answered {
+		s.tries = 0
+	}
+}
+
+// follow opens the feed of a node, if it is not open.
+func (r *Router) follow(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.follows[node] != nil || r.stopped {
+		return
+	}
+	f := &follower{r: r, node: node}
+	r.follows[node] = f
+	r.tasks.Go(func() {
+		to := Reader{Open: f.open, Take: f.take, Lost: func(error) {}}
+		if node == r.Node {
+			r.followSelf(to)
+		} else if r.Feeds != nil {
+			r.Feeds.Follow(r.ctx, node, FeedService, to)
+		}
+	})
+}
+
+// open is a feed's opening message, and begins another life of it.
+func (f *follower) open() []byte {
+	f.life.Add(1)
+	return binary.BigEndian.AppendUint64([]byte{codeVersion}, f.r.Boot)
+}
+
+var errBehind = errors.New("the reader does not keep up")
+
+// followSelf is the feed of a node to itself: a leader's own node is a holder like
+// any other.
+func (r *Router) followSelf(to Reader) {
+	for r.ctx.Err() == nil {
+		ctx, cut := context.WithCancel(r.ctx)
+		messages := make(chan []byte, feedBacklog)
+		served := make(chan struct{})
+		opening := to.Open()
+		r.begin(func() {
+			defer close(served)
+			_ = r.desk.serve(ctx, r.Node, opening, func(m []byte) error {
+				select {
+				case messages <- m:
+					return nil
+				default:
+					return errBehind
+				}
+			})
+		})
+		r.takeAll(ctx, messages, served, to)
+		cut()
+	}
+}
+
+func (r *Router) takeAll(ctx context.Context, messages <-chan []byte, served <-chan struct{}, to Reader) {
+	for {
+		select {
+		case m := <-messages:
+			if to.Take(m) != nil {
+				return
+			}
+		case <-served:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// take takes one message of a feed, in order.
+func (f *follower) take(message []byte) error {
+	items, err := decodeItems(message)
+	if err != nil {
+		return err
+	}
+	if len(items) == 0 { // it is open: who waits for that asks again
+		for _, s := range f.r.sections {
+			if s.wanted.Load() != 0 && !s.leased(f.r.Now()) {
+				f.r.hurry(s)
+			}
+		}
+	}
+	for _, i := range items {
+		if i.shard >= 1 && int(i.shard) <= len(f.r.sections) {
+			f.one(f.r.sections[i.shard-1], i)
+		}
+	}
+	return nil
+}
+
+// one takes an item, if it is of the section that the node is in.
+func (f *follower) one(s *section, i item) {
+	s.order.Lock() // the feeds of an old and a new leader may both be open
+	defer s.order.Unlock()
+	r, life := f.r, f.life.Load()
+	if i.kind == itemBegin {
+		s.begin(head{node: f.node, life: life, incarnation: i.incarnation, term: i.term, index: i.index})
+		return
+	}
+	h := s.head.Load()
+	if h.node != f.node || h.life != life {
+		return
+	}
+	switch i.kind {
+	case itemHold:
+		busy := s.hold(r, i)
+		r.note(s, question{ask: askHeld, number: i.number, keys: busy})
+	case itemRelease:
+		s.release(i)
+	case itemChange:
+		s.learn(r, i, h.gen)
+	case itemGrant:
+		s.grant(i.number)
+	}
+}
+
+// note tells the leader of a section something that needs no answer. It is tried
+// twice: what is lost costs the leader time, never safety.
+func (r *Router) note(s *section, q question) {
+	h := s.head.Load()
+	if h.node == "" {
+		return
+	}
+	q.shard, q.incarnation, q.term = s.shard, h.incarnation, h.term
+	r.begin(func() {
+		for range 2 {
+			if a, err := r.put(r.ctx, h.node, q); err == nil && a.verdict == done || r.ctx.Err() != nil {
+				return
+			}
+		}
+	})
+}

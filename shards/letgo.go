@@ -1,0 +1,117 @@
+package shards
+
+import "time"
+
+const (
+	maxExpired = 1024       // sessions that are let go in a sweep, per shard
+	maxDown    = maxTargets // sessions in one entry about a backend that is gone
+)
+
+// expire wishes sessions gone that had no turn for their TTL, as far as the nodes
+// have reported. The hold asks the nodes themselves, who know better.
+func (r *reign) expire(now time.Duration) {
+	for pool, u := range r.uses {
+		if rule := r.o.desk.rules.Pool(pool); rule.TTL > 0 && now > rule.TTL {
+			r.dismiss(u, u.Before(now-rule.TTL, maxExpired), rule.TTL, rule.Strict)
+		}
+	}
+}
+
+// evict wishes the least recently used sessions of a full shard gone; one with a
+// running turn stays.
+func (r *reign) evict() {
+	for pool, u := range r.uses {
+		rule, over := r.o.desk.rules.Pool(pool), 0
+		r.o.machine.View(func(t *Table, _ Position) { over = t.crowd(pool) - rule.Max })
+		if rule.Max > 0 && over > 0 {
+			r.o.desk.evicted.Add(int64(r.dismiss(u, u.Oldest(min(over, maxExpired)), evictIdle, rule.Strict)))
+		}
+	}
+}
+
+// dismiss wishes sessions gone, and returns how many.
+func (r *reign) dismiss(u *Uses, keys []Key, idle time.Duration, strict bool) (n int) {
+	stand, _ := r.o.machine.At(keys)
+	for i, k := range keys {
+		if stand[i].Epoch == 0 {
+			u.Drop(k)
+			continue
+		}
+		w := want{session: k, from: stand[i].Epoch, idle: idle, until: r.o.desk.now() + wishTime, strict: strict}
+		if _, err := r.post(w); err == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// evictIdle is how long a session must have been idle to be evicted: longer than
+// nothing, so that one which begins its next turn just now is left alone.
+const evictIdle = time.Millisecond
+
+// vacate moves the sessions of backends that are to be left: one that drains loses
+// each when it is idle, one that is gone loses all at once, by entries that name
+// the backend set's revision and each session's target, so that all replicas move
+// the same sessions once.
+func (r *reign) vacate(now time.Duration) {
+	for _, l := range r.o.desk.leaving() {
+		if !r.inhabited(l.Backend) {
+			continue
+		}
+		if l.Gone {
+			r.down(l)
+			continue
+		}
+		set, _ := r.o.machine.Set(l.Pool)
+		rule := r.o.desk.rule(l.Backend)
+		for _, t := range r.targets(l, set) {
+			w := want{session: t.Session, from: t.Seen, to: t.Backend, until: now + max(rule.Drain, wishTime), strict: rule.Strict}
+			if _, err := r.post(w); err == errManyWants {
+				return
+			}
+		}
+	}
+	r.launch()
+}
+
+// inhabited says whether a backend has sessions.
+func (r *reign) inhabited(backend string) (ok bool) {
+	r.o.machine.View(func(t *Table, _ Position) { ok = t.Count(backend) > 0 })
+	return ok
+}
+
+// targets says where each session of a backend goes.
+func (r *reign) targets(l Leaver, set Set) []Target {
+	var here, all []Target
+	r.o.machine.View(func(t *Table, _ Position) { here = t.On(l.Backend) })
+	for _, t := range here {
+		t.Backend = set.Choose(t.Session, func(id string) bool { return id != l.Backend && r.o.desk.usable(id) })
+		if t.Backend != "" {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// down proposes that a backend is gone.
+func (r *reign) down(l Leaver) {
+	if r.downs[l.Backend] {
+		return
+	}
+	r.downs[l.Backend] = true
+	set, _ := r.o.machine.Set(l.Pool)
+	all := r.targets(l, set)
+	r.o.desk.work(func() {
+		for len(all) > 0 {
+			n := min(len(all), maxDown)
+			c := Command{Op: OpDown, Pool: l.Pool, Revision: set.Revision, Backend: l.Backend, Targets: all[:n]}
+			if _, err := r.o.log.Propose(r.o.desk.ctx, c.encode()); err != nil {
+				break // the next sweep sees what is left
+			}
+			all = all[n:]
+		}
+		r.o.mu.Lock()
+		defer r.o.mu.Unlock()
+		delete(r.downs, l.Backend)
+	})
+}

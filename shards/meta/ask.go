@@ -1,0 +1,302 @@
+package meta
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Service is the name of the calls between keepers, and MaxQuestion their size.
+const (
+	Service     = "meta"
+	MaxQuestion = 1 << 20
+)
+
+// question is what a node tells another, and asks it. Fields that are not known
+// are passed over: nodes of two versions talk.
+type question struct {
+	Node     Node          `json:"node"`              // who it is
+	Revision uint64        `json:"revision"`          // of its map
+	Groups   map[int]Group `json:"groups,omitempty"`  // those it leads
+	Command  []byte        `json:"command,omitempty"` // for the leader of meta to propose
+	Expel    *Own          `json:"expel,omitempty"`   // a replica of the asker that its group is to let go
+}
+
+// reply is the answer.
+type reply struct {
+	Map      []byte `json:"map,omitempty"`      // if it has a newer one
+	Leader   string `json:"leader,omitempty"`   // of meta, as far as it knows
+	Revision uint64 `json:"revision,omitempty"` // of the map that holds the command
+	Refused  string `json:"refused,omitempty"`  // why what was asked was not done
+	Stale    bool   `json:"stale,omitempty"`    // Refused is ErrStale
+}
+
+// ErrElsewhere is a question to a node that cannot do what was asked.
+var ErrElsewhere = errors.New("meta is led by another node, or by none now")
+
+// Answer answers a question of the node from, which the transport has proven.
+func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, error) {
+	var q question
+	if err := json.Unmarshal(b, &q); err != nil {
+		return nil, fmt.Errorf("question to meta %w: %w", errCode, err)
+	}
+	var r reply
+	switch leads := k.leads(); {
+	case leads:
+		k.hear(from, q)
+		r.Leader = k.o.Self
+	default:
+		r.Leader = k.metaLeader()
+	}
+	if q.Command != nil {
+		r.refuse(k.obey(ctx, q.Command, &r))
+	}
+	if q.Expel != nil {
+		r.refuse(k.expel(ctx, from, *q.Expel))
+	}
+	if m := k.Map(); m != nil && m.Revision > q.Revision {
+		r.Map = m.Encode()
+	}
+	return marshal(r), nil
+}
+
+func (r *reply) refuse(err error) {
+	if err != nil {
+		r.Refused, r.Stale = err.Error(), errors.Is(err, ErrStale)
+	}
+}
+
+func marshal(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("BUG: " + err.Error()) // texts and numbers alone
+	}
+	return b
+}
+
+// obey proposes a command for another node.
+func (k *Keeper) obey(ctx context.Context, command []byte, r *reply) error {
+	c, err := DecodeCommand(command)
+	if err != nil {
+		return err
+	}
+	result, err := k.propose(ctx, c)
+	r.Revision = result.Revision
+	return err
+}
+
+// propose has a command done, on the leader of meta.
+func (k *Keeper) propose(ctx context.Context, c Command) (Result, error) {
+	if !k.leads() {
+		return Result{}, ErrElsewhere
+	}
+	done, err := k.o.Groups.Propose(ctx, c.Encode())
+	if err != nil {
+		return Result{}, fmt.Errorf("propose to meta: %w", err)
+	}
+	r := done.(Result)
+	return r, r.Refused
+}
+
+// Propose has a command done, here or where meta is led. It was not done after
+// ErrStale, ErrInvalid and ErrElsewhere; after any other error it may have been.
+func (k *Keeper) Propose(ctx context.Context, c Command) (Result, error) {
+	r, err := k.propose(ctx, c)
+	if !errors.Is(err, ErrElsewhere) {
+		return r, err
+	}
+	leader := k.metaLeader()
+	if leader == "" || leader == k.o.Self {
+		return Result{}, ErrElsewhere
+	}
+	a, err := k.ask(ctx, leader, question{Command: c.Encode()})
+	switch {
+	case err != nil:
+		return Result{}, err
+	case a.Stale:
+		return Result{}, fmt.Errorf("%s: %w", a.Refused, ErrStale)
+	case a.Refused != "":
+		return Result{}, errors.New(a.Refused)
+	}
+	return Result{Revision: a.Revision}, nil
+}
+
+// expel takes a replica out of a group that is led here, if a majority stays.
+func (k *Keeper) expel(ctx context.Context, from string, r Own) error {
+	st, open := k.o.Groups.Status(r.Shard)
+	if !open || !st.Open || st.Incarnation != r.Incarnation {
+		return fmt.Errorf("shard %d: it is not led here", r.Shard)
+	}
+	n := &next{self: k.o.Self, g: k.watch(r.Shard, st)}
+	m, in := n.g.member(from)
+	switch {
+	case !in:
+		return nil // it is out already
+	case m.Voter && !n.majority(from, 0):
+		return fmt.Errorf("shard %d: without node %s too few of the voters would be alive", r.Shard, from)
+	}
+	return k.o.Groups.Change(ctx, r.Shard, Action{Do: Remove, Node: from, Config: st.Config, Why: "its log is broken"})
+}
+
+// askToExpel asks the nodes of a shard to let a replica of this one go.
+func (k *Keeper) askToExpel(ctx context.Context, r Own) error {
+	m := k.Map()
+	var errs []error
+	for _, other := range m.Shards[r.Shard].Replicas {
+		if other.Node == k.o.Self {
+			continue
+		}
+		a, err := k.ask(ctx, other.Node, question{Revision: m.Revision, Expel: &r})
+		if err == nil && a.Refused == "" {
+			return nil
+		}
+		errs = append(errs, err, errors.New(a.Refused))
+	}
+	return errors.Join(append(errs, errors.New("no leader of the shard answered"))...)
+}
+
+// ask asks another node, and takes its map if it is newer.
+func (k *Keeper) ask(ctx context.Context, node string, q question) (reply, error) {
+	q.Node = k.o.Neighbours.Peers()[k.o.Self].Node
+	b, err := k.o.Neighbours.Ask(ctx, node, marshal(q))
+	if err != nil {
+		return reply{}, err
+	}
+	r, m, err := readReply(b)
+	if err == nil && m != nil {
+		err = k.Take(m)
+	}
+	return r, err
+}
+
+func readReply(b []byte) (r reply, m *Map, err error) {
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, nil, fmt.Errorf("answer of meta %w: %w", errCode, err)
+	}
+	if r.Map != nil {
+		m, err = DecodeMap(r.Map)
+	}
+	return r, m, err
+}
+
+// Ask asks a node for the map of its cluster, for one that has none yet.
+func Ask(ctx context.Context, to Neighbours, node string, self Node) (*Map, error) {
+	b, err := to.Ask(ctx, node, marshal(question{Node: self}))
+	if err != nil {
+		return nil, fmt.Errorf("ask node %s for the map: %w", node, err)
+	}
+	_, m, err := readReply(b)
+	if err == nil && m == nil {
+		err = errors.New("it has none")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask node %s for the map: %w", node, err)
+	}
+	return m, nil
+}
+
+// leads tells whether this node leads meta and may decide.
+func (k *Keeper) leads() bool {
+	st, open := k.o.Groups.Status(0)
+	applied, _ := k.o.Machine.Map()
+	return open && st.Open && applied.Cluster != ""
+}
+
+// metaLeader is who leads meta, as far as this node knows.
+func (k *Keeper) metaLeader() string {
+	if st, open := k.o.Groups.Status(0); open && st.Leader != "" {
+		return st.Leader
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.leader
+}
+
+// reportLoop tells the leader of meta once in a round who this node is and what it
+// leads, and hears of newer maps in return.
+func (k *Keeper) reportLoop() {
+	tick := time.NewTicker(round)
+	defer tick.Stop()
+	for turn := 0; ; turn++ {
+		ctx, cancel := context.WithTimeout(k.ctx, 2*round)
+		if err := k.report(ctx, turn); err != nil && k.ctx.Err() == nil {
+			k.o.Log.Debug("the leader of meta was not told", "err", err)
+		}
+		cancel()
+		select {
+		case <-tick.C:
+		case <-k.ctx.Done():
+			return
+		}
+	}
+}
+
+// report tells the leader of meta, or, where none is known, one other node after
+// the other.
+func (k *Keeper) report(ctx context.Context, turn int) error {
+	m := k.Map()
+	if m == nil {
+		return nil
+	}
+	q := question{Revision: m.Revision, Groups: k.led(), Node: k.o.Neighbours.Peers()[k.o.Self].Node}
+	if k.leads() {
+		k.hear(k.o.Self, q)
+		return nil
+	}
+	to := k.whom(m, turn)
+	if to == "" {
+		return nil
+	}
+	r, err := k.ask(ctx, to, q)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.leader, k.missed = r.Leader, r.Leader == "" || r.Leader == k.o.Self
+	return err
+}
+
+// whom says which node to report to: who led meta last, or after a miss another at
+// each turn.
+func (k *Keeper) whom(m *Map, turn int) string {
+	k.mu.Lock()
+	to, missed := k.leader, k.missed
+	k.mu.Unlock()
+	if to == "" && !missed {
+		to = k.metaLeader()
+	}
+	if to == "" || missed || to == k.o.Self {
+		to = k.anyone(m, turn)
+	}
+	return to
+}
+
+// anyone is a node to ask, another at each turn: first those that hold meta.
+func (k *Keeper) anyone(m *Map, turn int) string {
+	var nodes []string
+	for _, r := range m.Shards[0].Replicas {
+		nodes = append(nodes, r.Node)
+	}
+	for _, id := range m.sorted(func(n Node) bool { return n.State != Removed }) {
+		if !slices.Contains(nodes, id) {
+			nodes = append(nodes, id)
+		}
+	}
+	nodes = slices.DeleteFunc(nodes, func(id string) bool { return id == k.o.Self })
+	if len(nodes) == 0 {
+		return ""
+	}
+	return nodes[turn%len(nodes)]
+}
+
+// led is the groups that this node leads.
+func (k *Keeper) led() map[int]Group {
+	groups := make(map[int]Group)
+	for _, r := range k.Own() {
+		if st, open := k.o.Groups.Status(r.Shard); open && st.Open && st.Incarnation == r.Incarnation {
+			groups[r.Shard] = k.watch(r.Shard, st)
+		}
+	}
+	return groups
+}

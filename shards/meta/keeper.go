@@ -1,0 +1,187 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Host runs the replicas of this node.
+type Host interface {
+	// Open starts a replica. With found it makes its group, with itself as the only
+	// member. ErrHole says that its log is broken.
+	Open(r Own, found bool) error
+	Close(ctx context.Context, r Own)        // its data stays
+	Delete(ctx context.Context, r Own) error // closes it, if it is open, and deletes its data
+}
+
+// ErrHole is a replica whose log lacks entries that it had: it must not vote again.
+var ErrHole = errors.New("the replica's log has a hole")
+
+// Groups is what the open replicas can do.
+type Groups interface {
+	Status(shard int) (Status, bool) // false: it is not open here
+	Change(ctx context.Context, shard int, a Action) error
+	Propose(ctx context.Context, command []byte) (any, error) // to shard 0, which is led here
+}
+
+// Neighbours is the other nodes.
+type Neighbours interface {
+	Peers() map[string]Peer // gossip's, of this cluster, this node too; without Gone and Heard
+	Ask(ctx context.Context, node string, question []byte) ([]byte, error)
+}
+
+// Options is what a Keeper gets from whoever builds it.
+type Options struct {
+	Self       string   // own id
+	Dir        string   // data directory
+	Machine    *Machine // of shard 0: Host opens it with this one
+	Host       Host
+	Groups     Groups
+	Neighbours Neighbours
+	Log        *slog.Logger
+	Changed    func(*Map)           // hears of each newer map, one after the other; it must not wait
+	Now        func() time.Duration // a clock that never jumps, and goes on while the machine sleeps
+
+	files files // Dir; tests keep it in memory
+}
+
+// Keeper is a node's part in what meta decides: it keeps the newest map, runs the
+// replicas that it gives the node, takes the steps of the groups that the node
+// leads, and decides while the node leads meta.
+type Keeper struct {
+	o      Options
+	ctx    context.Context
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+	nudged chan struct{} // one place
+
+	placing sync.Mutex // one round of opening and deleting at a time, files and all
+	taking  sync.Mutex // one newer map at a time, file and all; may be taken while placing is held
+
+	mu      sync.Mutex // guards what follows; the last to be taken, and held for no I/O or callback
+	current *Map       // the newest; nil: none
+	own     owned
+	open    map[int]Own
+	leader  string        // of meta, as others say
+	missed  bool          // the last report did not find it
+	paces   map[int]pace  // of the groups led here
+	handed  time.Duration // when leadership was given away last, to spread it
+	busy    map[int]bool  // shards whose next step is being taken
+	office  *office       // while meta is led here
+}
+
+const (
+	round    = time.Second      // between two looks
+	stepTime = 10 * time.Second // for one change of a group, or one call
+	handRest = time.Second      // between two transfers that spread leaders
+	fresh    = 5 * time.Second  // a report counts for so long
+)
+
+// NewKeeper reads what the node has kept.
+func NewKeeper(o Options) (*Keeper, error) {
+	if o.Self == "" || o.Machine == nil || o.Host == nil || o.Groups == nil || o.Neighbours == nil || o.Log == nil || o.Now == nil {
+		return nil, errors.New("BUG: a seam of meta is not filled in")
+	}
+	if o.files == nil {
+		o.files = directory(o.Dir)
+	}
+	k := &Keeper{o: o, nudged: make(chan struct{}, 1), open: make(map[int]Own), paces: make(map[int]pace), busy: make(map[int]bool)}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	var err error
+	if k.current, err = loadMap(o.files); err != nil {
+		return nil, err
+	}
+	if k.own, err = loadOwn(o.files); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// Start opens the replicas that the node had, without asking anybody, and begins
+// to look after them.
+func (k *Keeper) Start(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	k.place(ctx)
+	k.start(k.placeLoop)
+	k.start(k.stepLoop)
+	k.start(k.reportLoop)
+	k.start(k.controlLoop)
+	return nil
+}
+
+func (k *Keeper) start(loop func()) { k.tasks.Go(loop) } // Stop waits on tasks
+
+// Stop ends the loops; the replicas are closed by whoever runs them.
+func (k *Keeper) Stop(ctx context.Context) error {
+	k.cancel()
+	done := make(chan struct{})
+	go func() { k.tasks.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop the keeper of the map: %w", context.Cause(ctx))
+	}
+}
+
+// Nudge has the keeper look now.
+func (k *Keeper) Nudge() {
+	select {
+	case k.nudged <- struct{}{}:
+	default: // it will
+	}
+}
+
+// Map is the newest map that is known here; nil: none.
+func (k *Keeper) Map() *Map {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.current
+}
+
+// Own returns the replicas of this node, open or not.
+func (k *Keeper) Own() []Own {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return append([]Own(nil), k.own.Replicas...)
+}
+
+// Take takes a newer map. It is on disk before anything is done about it, so that
+// this node never goes back behind what it did.
+func (k *Keeper) Take(m *Map) error {
+	k.taking.Lock()
+	defer k.taking.Unlock()
+	switch current := k.Map(); {
+	case current != nil && current.Cluster != m.Cluster:
+		return fmt.Errorf("%w: a map of cluster %s on a node of cluster %s", ErrInvalid, m.Cluster, current.Cluster)
+	case current != nil && current.Revision >= m.Revision:
+		return nil
+	}
+	if err := m.save(k.o.files); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	k.current = m
+	k.mu.Unlock()
+	if k.o.Changed != nil {
+		k.o.Changed(m)
+	}
+	k.Nudge()
+	return nil
+}
+
+// Found begins a cluster, of which the map is saved already. Its meta group is
+// made here; the founding is proposed as soon as it is led.
+func (k *Keeper) Found(ctx context.Context, m *Map) error {
+	if err := k.Take(m); err != nil {
+		return fmt.Errorf("found the cluster: %w", err)
+	}
+	k.place(ctx)
+	return nil
+}

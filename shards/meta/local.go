@@ -1,0 +1,97 @@
+package meta
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Own is one replica of this node.
+type Own struct {
+	Shard       int    `json:"shard"`
+	Incarnation uint32 `json:"incarnation"`
+	Life        uint64 `json:"life"`              // counts how often the node began it from nothing
+	Founded     bool   `json:"founded,omitempty"` // this node has made the group, or tried to: never again
+	Map         uint64 `json:"map"`               // revision of the map that asked for it
+}
+
+// Errand is what a node shall do with one of its replicas.
+type Errand struct {
+	Do    Verb
+	Own   Own
+	Found bool // of OpenIt: it makes the group
+}
+
+// Verb is what to do with a replica.
+type Verb string
+
+// The verbs.
+const (
+	OpenIt   Verb = "open"   // it is new here: note it first
+	CloseIt  Verb = "close"  // its data stays, as it may be needed to make the shard anew
+	DeleteIt Verb = "delete" // it and its data
+)
+
+// Local says what a node does so that its replicas, own, become what the map
+// says. An older map than the one that asked for a replica cannot take it away,
+// and a group's founder makes it once, whatever happens. What open says is open
+// and no more is closed.
+func Local(m *Map, self string, own []Own, open func(Own) bool) (errands []Errand) {
+	for _, o := range own {
+		s := Shard{}
+		if o.Shard < len(m.Shards) {
+			s = m.Shards[o.Shard]
+		}
+		switch {
+		case m.Revision <= o.Map || o.Incarnation > s.Incarnation:
+		case o.Incarnation < s.Incarnation && s.Phase != Ready:
+			if open(o) {
+				errands = append(errands, Errand{Do: CloseIt, Own: o})
+			}
+		case o.Incarnation < s.Incarnation, !s.keeps(self):
+			errands = append(errands, Errand{Do: DeleteIt, Own: o})
+		}
+	}
+	for i, s := range m.Shards {
+		if s.Phase != Planned && s.keeps(self) && !slices.ContainsFunc(own, func(o Own) bool { return o.Shard == i && o.Incarnation >= s.Incarnation }) {
+			found := s.Founder == self && (s.Phase == Creating || m.atFounding(i))
+			errands = append(errands, Errand{OpenIt, Own{Shard: i, Incarnation: s.Incarnation, Founded: found, Map: m.Revision}, found})
+		}
+	}
+	return errands
+}
+
+// atFounding tells whether shard i is meta's own, of which nothing is known but
+// that it shall be: nobody can have joined it yet.
+func (m *Map) atFounding(i int) bool { return i == 0 && m.Revision == 1 }
+
+// ownFile is the file of a node's replicas in its data directory. A replica is
+// written there before it begins and taken out after its data is gone, so that
+// none is forgotten.
+const ownFile = "replicas.json"
+
+// owned is its content.
+type owned struct {
+	Replicas []Own          `json:"replicas"`
+	Lives    map[int]uint64 `json:"lives"` // by shard: the last one that was begun
+}
+
+func saveOwn(f files, o owned) error {
+	if err := f.write(ownFile, append(encode(o), '\n')); err != nil {
+		return fmt.Errorf("note this node's replicas: %w", err)
+	}
+	return nil
+}
+
+func loadOwn(f files) (o owned, err error) {
+	b, err := f.read(ownFile)
+	if err == nil && b != nil {
+		o, err = decode[owned]("list of replicas", b)
+	}
+	if err != nil {
+		return owned{}, fmt.Errorf("load this node's replicas: %v/%s: %w; move the data directory away to start as a new node", f, ownFile, err)
+	}
+	if o.Lives == nil {
+		o.Lives = make(map[int]uint64)
+	}
+	return o, nil
+}

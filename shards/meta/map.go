@@ -1,0 +1,179 @@
+package meta
+
+import (
+	"maps"
+	"slices"
+)
+
+// Map is all that the cluster has agreed on. A Map that was handed out never
+// changes: a command makes a new one, which shares what stays the same.
+type Map struct {
+	Revision uint64          `json:"revision"`         // counts the commands that changed something; 0: there is no cluster yet
+	Cluster  string          `json:"cluster"`          // a UUID, for ever
+	Secret   []byte          `json:"secret,omitempty"` // of the hash of session keys, for ever; nil in what Public returns
+	Replicas int             `json:"replicas"`         // of each shard, as soon as there are nodes for them
+	Level    uint32          `json:"level"`            // what every node of the cluster can do; only grows
+	Nodes    map[string]Node `json:"nodes"`            // by id
+	Shards   []Shard         `json:"shards"`           // by number: 0 is meta's own, the sessions' are 1 to Count()
+	Pools    map[string]Pool `json:"pools"`            // by name
+}
+
+// Node is a node of the cluster.
+type Node struct {
+	Name     string    `json:"name"`
+	Zone     string    `json:"zone,omitempty"`
+	State    NodeState `json:"state"`
+	Hosts    bool      `json:"hosts"`             // replicas; a pure proxy does not
+	Leaving  bool      `json:"leaving,omitempty"` // Draining ends in Removed
+	Level    uint32    `json:"level,omitempty"`   // the highest it can work at
+	Boot     uint64    `json:"boot,omitempty"`    // counts its starts
+	Revision uint64    `json:"revision"`          // of its last change
+}
+
+// NodeState is what the cluster has agreed on about a node. How it is at the
+// moment is gossip's matter.
+type NodeState string
+
+// The states of a node.
+const (
+	Joining  NodeState = "joining" // seen, and not heard by rpc yet
+	Active   NodeState = "active"
+	Draining NodeState = "draining" // its replicas move away
+	Dead     NodeState = "dead"     // its replicas are replaced where there is another node for them
+	Removed  NodeState = "removed"  // remembered only; if it comes back it begins anew
+)
+
+// Shard is where a shard's replicas shall be.
+type Shard struct {
+	Incarnation uint32    `json:"incarnation"` // counts the lives of the shard; the replicas of an earlier one are fenced
+	Phase       Phase     `json:"phase"`
+	Founder     string    `json:"founder,omitempty"` // the one node that may make the group, while Phase is Creating
+	Replicas    []Replica `json:"replicas"`          // as they shall be, by node
+	Step        *Step     `json:"step,omitempty"`    // on the way there; nil: the group is known to be as Replicas says
+	Revision    uint64    `json:"revision"`          // of its last change
+}
+
+// Phase says whether a shard's group has been made.
+type Phase string
+
+// The phases of an incarnation; Ready is for ever.
+const (
+	Planned  Phase = "planned"  // nobody makes it yet
+	Creating Phase = "creating" // its founder makes it
+	Ready    Phase = "ready"    // it was made: an empty replica of it only ever listens
+)
+
+// Replica is one wanted member of a shard's group.
+type Replica struct {
+	Node  string `json:"node"`
+	Voter bool   `json:"voter"`
+}
+
+// Step is what is done to a shard, for the reconciler and for people.
+type Step struct {
+	Kind    Kind     `json:"kind"`
+	Node    string   `json:"node,omitempty"`    // that the step is about
+	Reason  string   `json:"reason"`            // why, in words
+	Leaving []string `json:"leaving,omitempty"` // nodes that keep their replica until the step is done
+}
+
+// Kind says what a step is for.
+type Kind string
+
+// The kinds of steps.
+const (
+	Create  Kind = "create"  // Node makes the group
+	Grow    Kind = "grow"    // Node gets a replica, or a vote
+	Shrink  Kind = "shrink"  // Node loses one
+	Move    Kind = "move"    // Node gives its replica to another
+	Replace Kind = "replace" // Node is dead
+	Reset   Kind = "reset"   // the shard lost its majority; Node makes it anew
+)
+
+// Pool is the agreed record of a pool.
+type Pool struct {
+	Revision uint64    `json:"revision"`         // of its last change
+	Policy   string    `json:"policy,omitempty"` // an operator's choice; "": what the files say
+	Sticky   *Sticky   `json:"sticky,omitempty"` // nil: no sessions
+	Backends []Backend `json:"backends"`         // by id
+}
+
+// Sticky is how the sessions of a pool are kept, so that one node with another
+// file cannot void it.
+type Sticky struct {
+	Key         []string `json:"key"`
+	TTL         int64    `json:"ttl"` // nanoseconds
+	MaxSessions int      `json:"max_sessions"`
+	Strict      bool     `json:"strict,omitempty"`
+}
+
+// Backend is one backend of a pool.
+type Backend struct {
+	ID         string `json:"id"`
+	URL        string `json:"url"`
+	Weight     int    `json:"weight"`
+	MaxStreams int    `json:"max_streams,omitempty"`
+	Decision   string `json:"decision,omitempty"` // of an operator: added, removed, drain; "": the files' word holds
+	Fixed      bool   `json:"fixed,omitempty"`    // an operator gave the weight
+}
+
+// Count is how many session shards there are; fixed when the cluster is founded.
+func (m *Map) Count() int { return max(0, len(m.Shards)-1) }
+
+// Public is the map without the secret, for what is not sealed.
+func (m *Map) Public() *Map {
+	p := *m
+	p.Secret = nil
+	return &p
+}
+
+// Wants returns the shard's wanted replica on a node.
+func (s Shard) Wants(node string) (Replica, bool) {
+	for _, r := range s.Replicas {
+		if r.Node == node {
+			return r, true
+		}
+	}
+	return Replica{}, false
+}
+
+// Voters is how many replicas shall vote.
+func (s Shard) Voters() (n int) {
+	for _, r := range s.Replicas {
+		if r.Voter {
+			n++
+		}
+	}
+	return n
+}
+
+// keeps tells whether the node still has a replica: a wanted one, or one that the
+// group has not let go yet.
+func (s Shard) keeps(node string) bool {
+	_, wanted := s.Wants(node)
+	return wanted || s.Step != nil && slices.Contains(s.Step.Leaving, node)
+}
+
+// clone is a copy whose tables may be changed; what they hold must be replaced,
+// not changed.
+func (m *Map) clone() *Map {
+	c := *m
+	c.Nodes, c.Pools, c.Shards = maps.Clone(m.Nodes), maps.Clone(m.Pools), slices.Clone(m.Shards)
+	if c.Nodes == nil {
+		c.Nodes = make(map[string]Node)
+	}
+	if c.Pools == nil {
+		c.Pools = make(map[string]Pool)
+	}
+	return &c
+}
+
+// sorted returns the ids of the nodes that are as asked, in order.
+func (m *Map) sorted(which func(Node) bool) (ids []string) {
+	for _, id := range slices.Sorted(maps.Keys(m.Nodes)) {
+		if which(m.Nodes[id]) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

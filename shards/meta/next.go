@@ -1,0 +1,240 @@
+package meta
+
+import (
+	"fmt"
+	"time"
+)
+
+// Status is a group as the replica here has it.
+type Status struct {
+	Incarnation  uint32
+	Leader       string // "": none is known
+	Term         uint64
+	Open         bool   // this node leads it and has applied an entry of its term
+	Last, Config uint64 // index of the last entry; number of the configuration
+	Members      []MemberStatus
+}
+
+// MemberStatus is one member; all but Node and Voter on the leader alone.
+type MemberStatus struct {
+	Node  string
+	Voter bool
+	Match uint64        // 0: not known
+	Lag   uint64        // committed entries that it lacks
+	Heard time.Duration // since its last answer
+}
+
+// Deed is what a reconciler does.
+type Deed string
+
+// The deeds; all but Wait change the group.
+const (
+	Wait        Deed = ""
+	AddNonvoter Deed = "add non-voter"
+	AddVoter    Deed = "add voter"
+	Demote      Deed = "demote"
+	Remove      Deed = "remove"
+	Transfer    Deed = "transfer"
+)
+
+// Action is the one next step of a group. It is done only if the configuration is
+// still the one with the number.
+type Action struct {
+	Do     Deed
+	Node   string
+	Config uint64
+	Why    string // of Wait: what for; "": all is as it should be
+}
+
+// Next is the reconciler of one group: what its leader, self, does next so that
+// the group becomes what the map says. Of a group that was reported it knows how
+// long each member has kept up.
+//
+// The order keeps a majority alive. A replica comes as a non-voter and gets its
+// vote once it has caught up. A dead voter goes before its successor votes: of
+// three voters with one dead, a fourth would make two living ones a minority. A
+// living voter goes after it: the shard can lose one of them at any time.
+func Next(m *Map, shard int, self string, g Group, config uint64) Action {
+	n := &next{m: m, s: m.Shards[shard], self: self, g: g, config: config}
+	if n.s.Phase != Ready || n.s.Incarnation != g.Incarnation {
+		return Action{Why: fmt.Sprintf("the map has incarnation %d, %s", n.s.Incarnation, n.s.Phase)}
+	}
+	for _, look := range []func() (Action, bool){n.clear, n.invite, n.bury, n.promote, n.dismiss} {
+		if a, ok := look(); ok {
+			return a
+		}
+	}
+	return n.handOver(shard)
+}
+
+type next struct {
+	m      *Map
+	s      Shard
+	self   string
+	g      Group
+	config uint64
+}
+
+func (n *next) act(do Deed, node, why string) (Action, bool) {
+	return Action{Do: do, Node: node, Config: n.config, Why: why}, true
+}
+
+// clear takes out non-voters that are not wanted: they count for nothing.
+func (n *next) clear() (Action, bool) {
+	for _, m := range n.g.Members {
+		if _, wanted := n.s.Wants(m.Node); !wanted && !m.Voter {
+			return n.act(Remove, m.Node, "it is not wanted and has no vote")
+		}
+	}
+	return Action{}, false
+}
+
+// invite adds what is wanted, for now without a vote.
+func (n *next) invite() (Action, bool) {
+	for _, r := range n.s.Replicas {
+		if _, in := n.g.member(r.Node); !in {
+			return n.act(AddNonvoter, r.Node, "it shall have a replica")
+		}
+	}
+	return Action{}, false
+}
+
+// bury takes out dead voters that are not wanted, as soon as their successors can
+// vote.
+func (n *next) bury() (Action, bool) {
+	for _, m := range n.g.Members {
+		if r, _ := n.s.Wants(m.Node); !m.Voter || r.Voter || m.Live || m.Node == n.self {
+			continue
+		}
+		if late := n.late(); late != "" {
+			return Action{Why: late}, true
+		}
+		return n.drop(m, "it is dead")
+	}
+	return Action{}, false
+}
+
+// promote gives votes: to all that shall have one, one after the other, once all
+// have caught up, so that an even number does not last.
+func (n *next) promote() (Action, bool) {
+	for _, r := range n.s.Replicas {
+		m, _ := n.g.member(r.Node)
+		if !r.Voter || m.Voter {
+			continue
+		}
+		if late := n.late(); late != "" && n.voters()%2 == 1 {
+			return Action{Why: late}, true
+		}
+		if !n.caughtUp(m) || !n.majority("", 1) {
+			continue
+		}
+		return n.act(AddVoter, r.Node, "it has caught up")
+	}
+	return Action{}, false
+}
+
+// late names a wanted voter that cannot vote yet.
+func (n *next) late() string {
+	for _, r := range n.s.Replicas {
+		if m, _ := n.g.member(r.Node); r.Voter && !m.Voter && !n.caughtUp(m) {
+			return fmt.Sprintf("node %s has not caught up", r.Node)
+		}
+	}
+	return ""
+}
+
+// caughtUp says whether a member has kept up for long enough. Where votes are
+// missing, waiting is the greater danger.
+func (n *next) caughtUp(m Member) bool {
+	long := levelFor
+	if n.voters() < n.s.Voters() {
+		long = hurryFor
+	}
+	return m.Live && m.Level >= long
+}
+
+// dismiss takes votes away that are not wanted, once all have theirs that shall.
+func (n *next) dismiss() (Action, bool) {
+	for _, m := range n.g.Members {
+		if r, _ := n.s.Wants(m.Node); !m.Voter || r.Voter {
+			continue
+		}
+		for _, r := range n.s.Replicas {
+			if in, _ := n.g.member(r.Node); r.Voter && !in.Voter {
+				return Action{Why: fmt.Sprintf("node %s has no vote yet", r.Node)}, true
+			}
+		}
+		if m.Node != n.self {
+			return n.drop(m, "its replica is not wanted any more")
+		}
+		if heir := n.heir(); heir != "" {
+			return n.act(Transfer, heir, "this node gives its replica away")
+		}
+		return Action{Why: "nobody can take the lead from this node"}, true
+	}
+	return Action{}, false
+}
+
+// drop takes a voter's vote, or all of it, if a majority stays.
+func (n *next) drop(m Member, why string) (Action, bool) {
+	if !n.majority(m.Node, 0) {
+		return Action{Why: fmt.Sprintf("without node %s too few of the voters would be alive", m.Node)}, true
+	}
+	if _, stays := n.s.Wants(m.Node); stays {
+		return n.act(Demote, m.Node, why)
+	}
+	return n.act(Remove, m.Node, why)
+}
+
+// majority tells whether the living voters are one, now and without a node, or
+// with some living ones more.
+func (n *next) majority(without string, more int) bool {
+	voters, live, liveLeft := 0, 0, 0
+	for _, m := range n.g.Members {
+		if !m.Voter {
+			continue
+		}
+		voters++
+		if m.Live || m.Node == n.self {
+			live++
+			if m.Node != without {
+				liveLeft++
+			}
+		}
+	}
+	left := voters + more
+	if without != "" {
+		left--
+	}
+	return 2*live > voters && 2*(liveLeft+more) > left
+}
+
+func (n *next) voters() (count int) {
+	for _, m := range n.g.Members {
+		if m.Voter {
+			count++
+		}
+	}
+	return count
+}
+
+// heir is a wanted voter that can lead.
+func (n *next) heir() string {
+	for _, r := range n.s.Replicas {
+		if m, _ := n.g.member(r.Node); r.Voter && m.Voter && m.Live && m.Level > 0 && m.Node != n.self {
+			return m.Node
+		}
+	}
+	return ""
+}
+
+// handOver gives the lead to the node that should have it, so that leaders are
+// spread.
+func (n *next) handOver(shard int) Action {
+	to := Leaders(n.m)[shard]
+	if m, _ := n.g.member(to); to == n.self || !m.Voter || !m.Live || m.Level < levelFor {
+		return Action{}
+	}
+	a, _ := n.act(Transfer, to, "leaders are spread")
+	return a
+}

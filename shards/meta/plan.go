@@ -1,0 +1,219 @@
+package meta
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Plan is the controller: what the leader of meta proposes, seeing what it sees.
+// It is asked again and again, and remembers nothing; what was begun is in the map.
+func Plan(m *Map, seen Seen) []Command {
+	p := &plan{m: m, seen: seen}
+	p.planNodes()
+	p.planLevel()
+	p.planShards()
+	return p.commands
+}
+
+// plan is one time of asking.
+type plan struct {
+	m        *Map // with what is proposed already
+	seen     Seen
+	commands []Command
+}
+
+// propose adds a command, if it is one that would be done.
+func (p *plan) propose(c Command) {
+	if next, r := Apply(p.m, c); r.Refused == nil {
+		p.m = next
+		p.commands = append(p.commands, c)
+	}
+}
+
+func (p *plan) setNode(id string, n Node) {
+	p.propose(Command{Op: OpNode, Key: id, Seen: p.m.Nodes[id].Revision, Node: &n})
+}
+
+// planNodes writes down who is there.
+func (p *plan) planNodes() {
+	panics := p.panics()
+	for _, id := range slices.Sorted(maps.Keys(p.seen.Peers)) {
+		p.planPeer(id, p.seen.Peers[id], panics)
+	}
+	for _, id := range p.m.sorted(func(n Node) bool { return n.State != Removed }) {
+		n := p.m.Nodes[id]
+		if _, seen := p.seen.Peers[id]; !seen && !panics && p.seen.Led >= deadAfter {
+			p.planPeer(id, Peer{Node: n, Gone: p.seen.Led}, panics) // gossip has forgotten it
+		}
+	}
+}
+
+func (p *plan) planPeer(id string, peer Peer, panics bool) {
+	n, known := p.m.Nodes[id]
+	next := peer.Node
+	next.State, next.Leaving, next.Revision = n.State, n.Leaving, n.Revision
+	switch left := n.State == Removed && n.Leaving && peer.Boot <= n.Boot; {
+	case !peer.Alive && !known, left: // it is not missed, or has not ended yet
+		return
+	case !peer.Alive:
+		next = n
+		next.State = p.fate(id, n, peer, panics)
+	case n.State == Draining && n.Leaving && !p.m.used(id):
+		next.State = Removed
+	case n.State == Removed && peer.Heard, n.State == Dead && peer.Heard, n.State == Joining && peer.Heard:
+		next.State, next.Leaving = Active, false
+	case !known || n.State == Removed:
+		next.State, next.Leaving = Joining, false
+	}
+	if next != n || !known {
+		p.setNode(id, next)
+	}
+}
+
+// fate is the state of a node that is not seen alive.
+func (p *plan) fate(id string, n Node, peer Peer, panics bool) NodeState {
+	switch {
+	case n.State == Removed, panics:
+	case n.State == Draining && n.Leaving && !p.m.used(id):
+		return Removed
+	case n.State != Dead && peer.Gone >= deadAfter:
+		return Dead
+	case n.State == Dead && !p.m.used(id) && peer.Gone >= forgetAfter:
+		return Removed
+	}
+	return n.State
+}
+
+// panics tells whether so many nodes look dead that it is probably this one: then
+// nobody is declared dead, and nothing is repaired.
+func (p *plan) panics() bool {
+	nodes, gone := 0, 0
+	for id, n := range p.m.Nodes {
+		if n.State != Active && n.State != Draining && !(n.State == Dead && p.m.used(id)) {
+			continue
+		}
+		nodes++
+		if !p.seen.Peers[id].Alive {
+			gone++
+		}
+	}
+	return 3*gone > nodes
+}
+
+// planLevel raises what the cluster does to what all of it can do.
+func (p *plan) planLevel() {
+	level := uint32(0)
+	for _, n := range p.m.Nodes {
+		if n.State != Removed && (level == 0 || n.Level < level) {
+			level = n.Level
+		}
+	}
+	if level > p.m.Level {
+		p.propose(Command{Op: OpLevel, Level: level})
+	}
+}
+
+// planShards gives the shards what they lack, first the one that has least of it.
+func (p *plan) planShards() {
+	joining := len(p.m.sorted(func(n Node) bool { return n.State == Joining })) > 0
+	for i := range p.m.Shards {
+		switch s := p.m.Shards[i]; {
+		case s.Phase == Planned && (!joining || p.seen.Led >= joinWait):
+			p.create(i, Create, "the cluster is founded")
+		case s.Phase == Creating:
+			p.attend(i)
+		case s.Phase == Ready && s.Step != nil:
+			p.follow(i)
+		}
+	}
+	if p.panics() {
+		return
+	}
+	for _, kind := range []func(int, Shard) bool{p.replace, p.grow, p.evacuate, p.shrink, p.spread} {
+		for i := range p.m.Shards[1:] {
+			if s := p.m.Shards[i+1]; s.Phase == Ready && s.Step == nil && p.known(i+1) {
+				kind(i+1, s)
+			}
+		}
+	}
+	p.planMeta()
+}
+
+// planMeta changes meta's own members last, and only while no other shard is on
+// its way that could get there: the ground is not moved while one stands on it.
+// But for growth, which comes first: until then one node holds it all.
+func (p *plan) planMeta() {
+	s := p.m.Shards[0]
+	if s.Step != nil || !p.known(0) || p.grow(0, s) || p.anyStep() {
+		return
+	}
+	if p.replace(0, s) || p.evacuate(0, s) || p.shrink(0, s) {
+		return
+	}
+}
+
+// anyStep tells whether a shard that has a leader is under way.
+func (p *plan) anyStep() bool {
+	for i, s := range p.m.Shards {
+		if s.Step != nil && p.known(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// known tells whether the leader of the shard's present life has reported.
+func (p *plan) known(i int) bool {
+	g, ok := p.seen.Groups[i]
+	return ok && g.Incarnation == p.m.Shards[i].Incarnation
+}
+
+func (p *plan) setShard(i int, s Shard) {
+	p.propose(Command{Op: OpShard, Number: i, Seen: p.m.Shards[i].Revision, Shard: &s})
+}
+
+// create has a shard made: all its replicas are named at once, and one of them
+// begins, the one that begins fewest.
+func (p *plan) create(i int, kind Kind, reason string) {
+	replicas, voters := p.m.sizes()
+	s := Shard{Incarnation: p.m.Shards[i].Incarnation + 1, Phase: Creating}
+	loads, begun := p.m.loads(), make(map[string]int)
+	for _, o := range p.m.Shards[1:] {
+		begun[o.Founder]++
+	}
+	for range replicas {
+		if to := p.m.best(i, s.Replicas, loads, anyNode); to != "" {
+			s.Replicas = add(s.Replicas, Replica{Node: to})
+		}
+	}
+	if len(s.Replicas) == 0 {
+		return
+	}
+	s.Founder = slices.MinFunc(s.Replicas, func(a, b Replica) int { return begun[a.Node] - begun[b.Node] }).Node
+	vote(i, s.Replicas, voters, s.Founder)
+	s.Step = &Step{Kind: kind, Node: s.Founder, Reason: reason}
+	p.setShard(i, s)
+}
+
+func anyNode(string) bool { return true }
+
+// attend waits for a shard's founder.
+func (p *plan) attend(i int) {
+	s := p.m.Shards[i]
+	founder := p.m.Nodes[s.Founder]
+	switch {
+	case p.known(i):
+		s.Phase = Ready
+		p.setShard(i, s)
+	case founder.State == Dead || founder.State == Removed || p.seen.Peers[s.Founder].Alive && p.seen.Silent[i] >= deadAfter:
+		p.create(i, Create, fmt.Sprintf("node %s did not create incarnation %d", p.name(s.Founder), s.Incarnation))
+	}
+}
+
+func (p *plan) name(id string) string {
+	if n := p.m.Nodes[id].Name; n != "" {
+		return n
+	}
+	return id
+}

@@ -1,0 +1,287 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// The loops look once in a round, and when they are nudged. What one has begun
+// and another must see is in the map, on disk, or in the groups themselves.
+
+func (k *Keeper) placeLoop() {
+	tick := time.NewTicker(round)
+	defer tick.Stop()
+	for {
+		_, changed := k.o.Machine.Map()
+		k.adopt()
+		k.place(k.ctx)
+		select {
+		case <-tick.C:
+		case <-changed:
+		case <-k.nudged:
+		case <-k.ctx.Done():
+			return
+		}
+	}
+}
+
+// adopt takes the map as it is applied in this node's own replica of meta.
+func (k *Keeper) adopt() {
+	m, _ := k.o.Machine.Map()
+	if m.Cluster == "" {
+		return
+	}
+	if err := k.Take(m); err != nil {
+		k.o.Log.Error("the map is not kept; this node goes on with the one before", "revision", m.Revision, "err", err)
+	}
+}
+
+// place opens, closes and deletes this node's replicas as the map says.
+func (k *Keeper) place(ctx context.Context) {
+	k.placing.Lock()
+	defer k.placing.Unlock()
+	m := k.Map()
+	if m == nil {
+		return
+	}
+	for _, e := range Local(m, k.o.Self, k.Own(), k.isOpen) {
+		if err := k.do(ctx, e); err != nil {
+			k.o.Log.Error("a replica of this node is not as it should be; it is tried again", "shard", e.Own.Shard, "errand", string(e.Do), "err", err)
+		}
+	}
+	for _, r := range k.Own() {
+		if s := m.Shards[min(r.Shard, len(m.Shards)-1)]; s.Incarnation == r.Incarnation && !k.isOpen(r) {
+			k.begin(ctx, r, r.Founded && m.atFounding(r.Shard)) // it may have ended before the group was made
+		}
+	}
+}
+
+func (k *Keeper) isOpen(r Own) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	o, open := k.open[r.Shard]
+	return open && o.Incarnation == r.Incarnation
+}
+
+func (k *Keeper) do(ctx context.Context, e Errand) error {
+	r := e.Own
+	switch e.Do {
+	case OpenIt:
+		r.Life = k.lives(r.Shard) + 1
+		if err := k.note(append(k.Own(), r)); err != nil {
+			return err
+		}
+		k.begin(ctx, r, e.Found)
+		return nil
+	case CloseIt:
+		k.o.Host.Close(ctx, r)
+		k.shut(r)
+		return nil
+	}
+	if err := k.o.Host.Delete(ctx, r); err != nil {
+		return err
+	}
+	k.shut(r)
+	return k.note(slices.DeleteFunc(k.Own(), func(o Own) bool { return o == r }))
+}
+
+func (k *Keeper) lives(shard int) uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.own.Lives[shard]
+}
+
+// note writes this node's replicas down, and which lives were begun.
+func (k *Keeper) note(all []Own) error {
+	k.mu.Lock()
+	next := owned{Replicas: all, Lives: maps.Clone(k.own.Lives)}
+	k.mu.Unlock()
+	for _, r := range all {
+		next.Lives[r.Shard] = max(next.Lives[r.Shard], r.Life)
+	}
+	if err := saveOwn(k.o.files, next); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.own = next
+	return nil
+}
+
+func (k *Keeper) shut(r Own) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if o, open := k.open[r.Shard]; open && o.Incarnation == r.Incarnation {
+		delete(k.open, r.Shard)
+	}
+}
+
+// begin opens a replica that is noted.
+func (k *Keeper) begin(ctx context.Context, r Own, found bool) {
+	err := k.o.Host.Open(r, found)
+	if errors.Is(err, ErrHole) {
+		err = errors.Join(err, k.renew(ctx, r))
+	}
+	if err != nil {
+		k.o.Log.Error("a replica does not open; it is tried again", "shard", r.Shard, "err", err)
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.open[r.Shard] = r
+}
+
+// renew has a replica with a broken log taken out of its group, and then begins it
+// from nothing: with what it forgot, its vote would count twice.
+func (k *Keeper) renew(ctx context.Context, r Own) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	if err := k.askToExpel(ctx, r); err != nil {
+		return fmt.Errorf("its group does not take it out: %w", err)
+	}
+	return k.do(ctx, Errand{Do: DeleteIt, Own: r}) // the next round opens its next life
+}
+
+// stepLoop takes the next step of each group that this node leads, side by side.
+func (k *Keeper) stepLoop() {
+	tick := time.NewTicker(round / 2)
+	defer tick.Stop()
+	for {
+		for _, shard := range k.idle() {
+			k.start(func() { k.attendTo(shard) })
+		}
+		select {
+		case <-tick.C:
+		case <-k.ctx.Done():
+			return
+		}
+	}
+}
+
+// idle returns the open shards that are not busy, and has them busy.
+func (k *Keeper) idle() (shards []int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for shard := range k.open {
+		if !k.busy[shard] {
+			k.busy[shard] = true
+			shards = append(shards, shard)
+		}
+	}
+	return shards
+}
+
+// attendTo takes steps of one group as long as there are some.
+func (k *Keeper) attendTo(shard int) {
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		delete(k.busy, shard)
+	}()
+	for k.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(k.ctx, stepTime)
+		again, err := k.step(ctx, shard)
+		cancel()
+		if err != nil {
+			k.o.Log.Warn("a step of a group was not taken; it is tried again", "shard", shard, "err", err)
+		}
+		if !again || err != nil {
+			return
+		}
+	}
+}
+
+// step takes the next step of a group, if it is led here and there is one.
+func (k *Keeper) step(ctx context.Context, shard int) (again bool, err error) {
+	st, ok := k.o.Groups.Status(shard)
+	if !ok || !st.Open {
+		k.forget(shard)
+		return false, nil
+	}
+	if shard == 0 {
+		if err := k.proposeFounding(ctx); err != nil {
+			return false, err
+		}
+	}
+	m := k.Map()
+	if m == nil || shard >= len(m.Shards) {
+		return false, nil
+	}
+	a := Next(m, shard, k.o.Self, k.watch(shard, st), st.Config)
+	if a.Do == Wait || a.Do == Transfer && !k.mayHand(m, shard, a.Node) {
+		return false, nil
+	}
+	if err := k.o.Groups.Change(ctx, shard, a); err != nil {
+		return false, fmt.Errorf("%s %s: %w", a.Do, a.Node, err)
+	}
+	k.o.Log.Info("a group has changed", "shard", shard, "step", string(a.Do), "peer", a.Node, "why", a.Why)
+	return true, nil
+}
+
+// mayHand slows the transfers down that spread leaders, and spares nodes that end.
+func (k *Keeper) mayHand(m *Map, shard int, to string) bool {
+	if p := k.o.Neighbours.Peers()[to]; !p.Alive || p.Ends {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r, _ := m.Shards[shard].Wants(k.o.Self); r.Voter && k.handed > 0 && k.o.Now()-k.handed < handRest {
+		return false
+	}
+	k.handed = k.o.Now()
+	return true
+}
+
+// proposeFounding writes the first entry of a new cluster, until it is there.
+func (k *Keeper) proposeFounding(ctx context.Context) error {
+	applied, _ := k.o.Machine.Map()
+	m := k.Map()
+	if applied.Cluster != "" || m == nil || m.Revision > 1 {
+		return nil
+	}
+	_, err := k.o.Groups.Propose(ctx, Command{Op: OpFound, Map: m}.Encode())
+	if err != nil {
+		return fmt.Errorf("found the cluster: %w", err)
+	}
+	return nil
+}
+
+// pace is since when the members of a group have kept up, in one term.
+type pace struct {
+	term  uint64
+	since map[string]time.Duration
+}
+
+// watch is the group as a report has it.
+func (k *Keeper) watch(shard int, st Status) Group {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now, p := k.o.Now(), k.paces[shard]
+	if p.term != st.Term {
+		p = pace{st.Term, make(map[string]time.Duration)}
+		k.paces[shard] = p
+	}
+	g := Group{Incarnation: st.Incarnation, Leader: k.o.Self, Term: st.Term, Last: st.Last}
+	for _, s := range st.Members {
+		m := Member{Node: s.Node, Voter: s.Voter, Live: s.Node == k.o.Self || s.Match > 0 && s.Heard < liveFor}
+		if !m.Live || s.Match == 0 || s.Lag > fewLacked {
+			delete(p.since, s.Node)
+		} else if since, kept := p.since[s.Node]; kept {
+			m.Level = now - since
+		} else {
+			p.since[s.Node] = now
+		}
+		g.Members = append(g.Members, m)
+	}
+	return g
+}
+
+func (k *Keeper) forget(shard int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.paces, shard)
+}

@@ -1,0 +1,72 @@
+package meta
+
+import "time"
+
+// Seen is what a controller sees beside the map. It decides nothing by itself.
+type Seen struct {
+	Peers  map[string]Peer       // by id: this cluster's nodes that gossip knows, alive or not
+	Groups map[int]Group         // by shard: its leader's last word, if it is fresh; by term, the newest
+	Led    time.Duration         // how long this node leads meta
+	Silent map[int]time.Duration // by shard: how long no leader of it has reported, while this node led meta
+}
+
+// Peer is a node as it is at the moment.
+type Peer struct {
+	Node                // its own word: Name, Zone, Hosts, Level, Boot
+	Alive bool          // says gossip
+	Ends  bool          // it says that it is about to end, if only to start again
+	Gone  time.Duration // for so long the controller has seen it not alive
+	Heard bool          // its report came by rpc, lately
+}
+
+// Group is a shard's group as its leader reports it.
+type Group struct {
+	Incarnation uint32
+	Leader      string
+	Term        uint64
+	Last        uint64 // index of its last entry
+	Members     []Member
+}
+
+// Member is one member of a group, as its leader sees it.
+type Member struct {
+	Node  string
+	Voter bool
+	Live  bool          // it answered lately
+	Level time.Duration // for so long it has lacked a few entries at most; 0: it lacks more
+}
+
+const (
+	liveFor     = 3 * time.Second  // since a member's last answer
+	fewLacked   = 64               // entries that a member may lack that has caught up
+	levelFor    = 5 * time.Second  // it must have caught up for so long before it counts on a move
+	hurryFor    = time.Second      // or, where votes are missing that the shard should have
+	deadAfter   = time.Minute      // gossip's word has to hold for so long
+	forgetAfter = 24 * time.Hour   // a dead node that has no replicas
+	joinWait    = 10 * time.Second // shards are created after it, though nodes of the founding are missing
+)
+
+func (g Group) member(node string) (Member, bool) {
+	for _, m := range g.Members {
+		if m.Node == node {
+			return m, true
+		}
+	}
+	return Member{}, false
+}
+
+// light tells whether a copy of the group costs next to nothing.
+func (g Group) light() bool { return g.Last > 0 && g.Last <= fewLacked }
+
+// as tells whether the group's members are the wanted ones.
+func (g Group) as(wanted []Replica) bool {
+	if len(g.Members) != len(wanted) {
+		return false
+	}
+	for _, r := range wanted {
+		if m, ok := g.member(r.Node); !ok || m.Voter != r.Voter {
+			return false
+		}
+	}
+	return true
+}

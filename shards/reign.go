@@ -1,0 +1,214 @@
+package shards
+
+import (
+	"time"
+)
+
+const (
+	lease      = 2 * time.Second        // a node may use what it cached for so long from its question on
+	margin     = 250 * time.Millisecond // that a leader waits longer: clocks that drift by a tenth
+	holdTime   = 500 * time.Millisecond // for a hold's answers; then it is called off
+	wishTime   = time.Second            // for a change that somebody waits for
+	wishRest   = 250 * time.Millisecond // before a busy session is asked about again, if it does not say that it is idle; doubles
+	wishRestTo = 4 * time.Second
+	rebindRest = 10 * time.Second // between two rebinds of a session at once
+	maxRebound = 65536            // sessions remembered for that
+	maxWants   = 65536            // changes that wait, per shard
+	maxHold    = 256              // sessions in a hold
+	maxHolds   = 4                // holds that wait for answers, per shard
+)
+
+// reign is what a leader knows in memory, for one term: it dies with it, also when
+// the same node is elected again. Owner.mu guards it.
+type reign struct {
+	o      *Owner
+	term   uint64
+	began  time.Duration // when the term was first proven here: its election was before
+	proven time.Duration
+
+	grants map[Holder]time.Duration // until when a holder's lease may last
+	feeds  map[Holder]*outlet       // where the shard has a section
+	left   map[Holder]bool          // said that no turn runs and none will
+
+	wants    map[Key]*want
+	holds    map[uint64]*hold
+	heldBy   map[Key]*hold
+	numbered uint64
+
+	rebound map[Key]time.Duration
+	uses    map[string]*Uses // by pool
+	swept   time.Duration
+	downs   map[string]bool // backends whose end is on its way
+	copying map[string]bool // pools whose set is
+	passing map[Holder]bool // an entry that takes the holder away is on its way
+}
+
+func newReign(o *Owner, term uint64) *reign {
+	now := o.desk.now()
+	r := &reign{
+		o: o, term: term, began: now, proven: now, swept: now,
+		grants: make(map[Holder]time.Duration), feeds: make(map[Holder]*outlet), left: make(map[Holder]bool),
+		wants: make(map[Key]*want), holds: make(map[uint64]*hold), heldBy: make(map[Key]*hold),
+		rebound: make(map[Key]time.Duration), uses: make(map[string]*Uses), passing: make(map[Holder]bool), downs: make(map[string]bool), copying: make(map[string]bool),
+	}
+	o.machine.View(func(t *Table, _ Position) { // timers start afresh with a new leader
+		for k, b := range t.All() {
+			r.touch(k, b)
+		}
+	})
+	return r
+}
+
+// touch notes that a session was used.
+func (r *reign) touch(session Key, b Binding) {
+	if b.Epoch == 0 {
+		return
+	}
+	pool := r.o.desk.rules.Of(b.Backend)
+	u := r.uses[pool]
+	if u == nil {
+		u = new(Uses)
+		r.uses[pool] = u
+	}
+	u.Touch(session, r.o.desk.now())
+}
+
+// fresh says whether the term was proven a moment ago: a leader that nobody has
+// confirmed for a lease had better not act of its own.
+func (r *reign) fresh(now time.Duration) bool { return now < r.proven+lease }
+
+// graced says whether a lease that another leader granted may still last.
+func (r *reign) graced(now time.Duration) bool { return now >= r.began+lease+margin }
+
+// lapsed says whether the holder's lease is over, whoever granted it.
+func (r *reign) lapsed(h Holder, now time.Duration) bool {
+	return now >= max(r.grants[h], r.began+lease+margin)
+}
+
+// heeds says whether the holder hears what is sent now.
+func (r *reign) heeds(h Holder) bool {
+	f := r.feeds[h]
+	return f != nil && f == r.o.desk.feed(h)
+}
+
+// open begins the shard's section in a feed: with the holds in force first. A
+// holder that opens its feed while a hold waits for answers is asked, too, and
+// anew if it has answered: what it said was of the section before.
+func (r *reign) open(h Holder, f *outlet) {
+	items := []item{{kind: itemBegin, shard: r.o.shard, incarnation: r.o.incarnation, term: r.term, index: r.o.tapped}}
+	for _, d := range r.holds {
+		items = append(items, d.item(r.o.shard))
+		if !d.proposed {
+			d.asked[h] = true
+		}
+	}
+	r.feeds[h] = f
+	f.put(items...)
+}
+
+// tell sends to every open section.
+func (r *reign) tell(items ...item) {
+	for h, f := range r.feeds {
+		if f != r.o.desk.feed(h) {
+			delete(r.feeds, h) // the feed broke: its next renewal begins the section anew
+			continue
+		}
+		f.put(items...)
+	}
+}
+
+// changed tells the feeds of bindings that stood and changed. First bindings are
+// not told: nobody knows of the session yet but who asked.
+func (r *reign) changed(index uint64, changes []Change) {
+	var items []item
+	for _, c := range changes {
+		if c.Was == 0 {
+			continue
+		}
+		b := c.Binding
+		if b.Epoch == 0 {
+			b = Binding{Epoch: c.Was} // let go
+			for _, u := range r.uses {
+				u.Drop(c.Session)
+			}
+		}
+		items = append(items, item{kind: itemChange, shard: r.o.shard, index: index, session: c.Session, binding: b})
+	}
+	if len(items) > 0 {
+		r.tell(items...)
+	}
+}
+
+// tick does what is due.
+func (r *reign) tick() {
+	now := r.o.desk.now()
+	for _, d := range r.holds {
+		if !d.proposed && now >= d.deadline {
+			r.callOff(d)
+		}
+	}
+	for _, w := range r.wants {
+		if r.heldBy[w.session] == nil && now >= w.until {
+			r.conclude(w)
+		}
+	}
+	r.launch()
+	if now-r.swept >= sweepEvery {
+		r.swept = now
+		r.sweep(now)
+	}
+}
+
+// sweepEvery is how often a reign looks for what nobody asked for.
+const sweepEvery = time.Second
+
+// sweep looks for sessions to let go or to move, and for holders that are gone.
+func (r *reign) sweep(now time.Duration) {
+	for k, last := range r.rebound {
+		if now-last >= rebindRest {
+			delete(r.rebound, k)
+		}
+	}
+	r.copySets()
+	r.unhold(now)
+	if r.graced(now) {
+		r.expire(now)
+		r.evict()
+		r.vacate(now)
+	}
+}
+
+// unhold takes holders away that have left empty, or are dead by an entry of the
+// cluster's own shard and have no lease any more.
+func (r *reign) unhold(now time.Duration) {
+	for _, h := range r.o.machine.Holders() {
+		gone := r.left[h] || r.o.desk.dead(h.Node) && r.lapsed(h, now)
+		if !gone || r.passing[h] {
+			continue
+		}
+		r.passing[h] = true
+		r.o.desk.work(func() {
+			_, _ = r.o.log.Propose(r.o.desk.ctx, Command{Op: OpUnholder, Node: h.Node, Boot: h.Boot}.encode()) // if it failed, the next sweep tries again
+			r.o.mu.Lock()
+			defer r.o.mu.Unlock()
+			delete(r.passing, h)
+			delete(r.left, h)
+		})
+	}
+}
+
+// copySets has the log know the pools' backend sets, which its machines cannot see.
+func (r *reign) copySets() {
+	for _, s := range r.o.desk.rules.Sets() {
+		if known, ok := r.o.machine.Set(s.Pool); ok && known.Revision >= s.Revision || r.copying[s.Pool] {
+			continue
+		}
+		r.copying[s.Pool] = true
+		r.o.desk.work(func() {
+			_, _ = r.o.log.Propose(r.o.desk.ctx, Command{Op: OpSet, Pool: s.Pool, Revision: s.Revision, Backends: s.Backends}.encode()) // if it failed, the next sweep tries again
+			r.o.mu.Lock()
+			defer r.o.mu.Unlock()
+			delete(r.copying, s.Pool)
+		})
+	}
+}

@@ -1,0 +1,116 @@
+package shards
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	reportLeast = time.Second // between two reports, however short a TTL is
+	reportMost  = time.Minute
+)
+
+// reportLoop tells leaders every quarter of the shortest TTL which sessions had
+// turns, so that they are not let go, and offers provisional choices every second.
+func (r *Router) reportLoop() {
+	tick := time.NewTicker(reportLeast)
+	defer tick.Stop()
+	last := r.Now()
+	for {
+		select {
+		case <-tick.C:
+		case <-r.ctx.Done():
+			return
+		}
+		now := r.Now()
+		if r.counts.provisional.Load() > 0 {
+			for _, s := range r.sections {
+				if s.leased(now) {
+					r.reconcile(s)
+				}
+			}
+		}
+		if now-last >= r.reportEvery() {
+			r.report(now, now-last)
+			last = now
+		}
+	}
+}
+
+// reportEvery is a quarter of the shortest TTL of the pools with sessions here.
+func (r *Router) reportEvery() time.Duration {
+	every := reportMost
+	r.pools.Range(func(pool, _ any) bool {
+		if ttl := r.Rules.Pool(pool.(string)).TTL; ttl > 0 {
+			every = min(every, ttl/4)
+		}
+		return true
+	})
+	return max(every, reportLeast)
+}
+
+// report tells which sessions had turns since the last one, or have one that runs.
+// A session that had none for two TTLs is forgotten.
+func (r *Router) report(now, since time.Duration) {
+	used := make([][]Key, len(r.sections))
+	r.cache.Each(now, func(k Key, c Cached) {
+		s := r.section(k)
+		rule := r.desk.rule(c.Backend)
+		switch {
+		case c.Idle <= since+cacheSlack || s.runs(k):
+			used[s.shard-1] = append(used[s.shard-1], k)
+			if keys := used[s.shard-1]; len(keys) == maxKeys {
+				r.note(s, question{ask: askUses, keys: keys})
+				used[s.shard-1] = nil
+			}
+		case rule.TTL > 0 && c.Idle > 2*rule.TTL, c.Backend == nowhere && c.Idle > reportMost:
+			r.cache.Drop(k, c.Epoch)
+		}
+	})
+	for i, keys := range used {
+		if len(keys) > 0 {
+			r.note(r.sections[i], question{ask: askUses, keys: keys})
+		}
+	}
+}
+
+// cacheSlack is by how much the cache may be wrong about a use.
+const cacheSlack = 2 << cacheTick
+
+// section is a key's.
+func (r *Router) section(k Key) *section { return r.sections[k.Shard(len(r.sections))-1] }
+
+// runs says whether a turn of the session does.
+func (s *section) runs(k Key) bool {
+	p := s.stripe(k)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.live[k]
+	return l != nil && l.turns > 0
+}
+
+// farewell tells the leaders that no turn runs here any more, if that is so, and
+// none will begin: this node need not be asked then.
+func (r *Router) farewell(ctx context.Context) {
+	for _, s := range r.sections {
+		h := s.head.Load()
+		if h.node == "" || s.turns() > 0 {
+			continue
+		}
+		short, cancel := context.WithTimeout(ctx, askTime/2)
+		_, _ = r.put(short, h.node, question{ask: askLeave, shard: s.shard, incarnation: h.incarnation, term: h.term}) // unsaid, it is found out by the lease's end
+		cancel()
+	}
+}
+
+func (s *section) turns() (n int) {
+	for i := range s.stripes {
+		p := &s.stripes[i]
+		p.mu.Lock()
+		for _, l := range p.live {
+			n += l.turns
+		}
+		p.mu.Unlock()
+	}
+	return n
+}

@@ -1,0 +1,389 @@
+package shards
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Home is where a session's turn goes.
+type Home struct {
+	Backend     string // "": nowhere
+	Epoch       Epoch
+	Lookup      Lookup
+	Provisional bool // nobody has agreed yet
+	Stale       bool // last known: nobody could be asked, or it is a detour
+}
+
+// Lookup says how a home was found.
+type Lookup string
+
+// The results of a lookup; the list is closed.
+const (
+	LookupHit      Lookup = "hit"
+	LookupNew      Lookup = "new"      // bound by this turn
+	LookupLost     Lookup = "lost"     // bound by this turn; it is known to have been bound before
+	LookupRepin    Lookup = "repin"    // its backend could not serve it
+	LookupFallback Lookup = "fallback" // nobody could be asked in time
+)
+
+var (
+	// ErrNoLeader is what a question gets that nobody could answer in its time.
+	ErrNoLeader = errors.New("no leader answered for the shard")
+	// ErrAgain says that a turn must not write: its session's binding changed, is
+	// held, or is not known to stand any more. It ends, and another begins.
+	ErrAgain = errors.New("the session's binding changed, or may have: begin the turn again")
+)
+
+const (
+	heldTime  = time.Second           // a held turn waits so long in all
+	heldFor   = time.Second           // a hold that lasts longer: the leader is asked before a turn goes on
+	heldRest  = 10 * time.Millisecond // before a leader that said "held" is asked again
+	quietTime = time.Second           // after a question without an answer, nobody is waited for so long
+	mostWait  = time.Second           // for a binding, where a pool does not say
+)
+
+// Turn is one stream of a session, from before its home is looked up until its
+// answer is read to the end, or its connection to the backend is closed. It is for
+// one goroutine.
+type Turn struct {
+	r       *Router
+	s       *section
+	session Key
+	pool    string
+
+	home    Home
+	counted bool
+}
+
+// Turn begins a turn of a session. propose is asked at most once, for a session
+// that has no binding, and names a backend; "" where none can be had.
+func (r *Router) Turn(ctx context.Context, pool string, key []byte, propose func() string) (*Turn, error) {
+	session, shard := r.Hash.Key(pool, string(key))
+	t := &Turn{r: r, s: r.sections[shard-1], session: session, pool: pool}
+	if state, _ := t.enter(); state == current {
+		return t, nil
+	}
+	if err := t.seek(ctx, propose); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Home is where the turn goes.
+func (t *Turn) Home() Home { return t.home }
+
+// state is what a node knows of a session's binding at a moment.
+type state uint8
+
+const (
+	current  state = iota // it stands, and this turn is counted
+	leaseGap              // there is no lease
+	isHeld                // a change is on its way
+	absent                // it is not known, or last known
+	unused                // it stands, but had no turn for a TTL
+)
+
+// enter counts the turn, and only then looks: a hold that comes before the count
+// is seen, one that comes later sees the count. Where the binding does not stand
+// the turn is not counted: it has to wait, and while it waits it does not run.
+func (t *Turn) enter() (state, <-chan struct{}) {
+	now := t.r.Now()
+	p := t.s.stripe(t.session)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.alive(t.session)
+	l.turns++
+	what := t.look(p, l, now)
+	if what != current {
+		l.turns--
+		over := l.over
+		p.tidy(t.session, l)
+		return what, over
+	}
+	c, _ := t.r.cache.Use(t.session, now)
+	t.home.Backend, t.home.Epoch, t.counted = c.Backend, c.Epoch, true
+	if t.home.Lookup == "" {
+		t.home.Lookup = LookupHit
+	}
+	return current, nil
+}
+
+// look says what is known; the stripe's mu is held.
+func (t *Turn) look(p *stripe, l *live, now time.Duration) state {
+	if l.held != 0 && now < l.since+heldFor {
+		return isHeld
+	}
+	if !t.s.leased(now) {
+		return leaseGap
+	}
+	c, ok := t.r.cache.Peek(t.session, now)
+	switch {
+	case l.held != 0 || !ok || c.Backend == nowhere || c.Section != t.s.head.Load().gen:
+		return absent
+	case l.turns == 1 && t.r.rested(t.pool, c):
+		return unused
+	}
+	return current
+}
+
+// rested says whether a binding had no turn for its pool's TTL.
+func (r *Router) rested(pool string, c Cached) bool {
+	ttl := r.Rules.Pool(pool).TTL
+	return ttl > 0 && c.Idle >= ttl
+}
+
+// Look is for the moment right before the first byte is written to the backend.
+func (t *Turn) Look() error {
+	now := t.r.Now()
+	p := t.s.stripe(t.session)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c, known := t.r.cache.Use(t.session, now)
+	stands := known && t.s.leased(now) && c.Backend != nowhere && c.Section == t.s.head.Load().gen
+	same := c.Epoch == t.home.Epoch && c.Backend == t.home.Backend
+	switch {
+	case t.home.Provisional || t.home.Stale:
+		if stands && !same && !t.home.detour() {
+			return ErrAgain // by now it is known
+		}
+		return nil
+	case !stands || !same || p.live[t.session].held != 0:
+		return ErrAgain
+	}
+	return nil
+}
+
+// detour is a home beside the binding that stands.
+func (h Home) detour() bool { return h.Stale && h.Lookup == LookupRepin }
+
+// End says that the turn is over.
+func (t *Turn) End() {
+	if !t.counted {
+		panic("BUG: a turn ends twice")
+	}
+	t.leave()
+}
+
+func (t *Turn) leave() {
+	t.counted = false
+	p := t.s.stripe(t.session)
+	p.mu.Lock()
+	l := p.live[t.session]
+	l.turns--
+	tell := l.turns == 0 && l.wanted
+	if tell {
+		l.wanted = false
+	}
+	t.r.cache.Use(t.session, t.r.Now())
+	p.tidy(t.session, l)
+	p.mu.Unlock()
+	if tell {
+		t.r.note(t.s, question{ask: askIdle, keys: []Key{t.session}})
+	}
+}
+
+// seek finds a home for a session that has none that stands here.
+func (t *Turn) seek(ctx context.Context, propose func() string) error {
+	t.r.pools.LoadOrStore(t.pool, struct{}{})
+	now := t.r.Now()
+	k := seeker{t: t, propose: propose, until: now + t.r.wait(t.pool), heldUntil: now + heldTime}
+	for {
+		what, over := t.enter()
+		switch what {
+		case current:
+			return nil
+		case isHeld:
+			t.r.counts.held.Add(1)
+			if k.sleep(ctx, over, k.heldUntil) {
+				continue
+			}
+			t.r.counts.heldOut.Add(1)
+			return k.fallback(ctx)
+		case leaseGap:
+			if k.lease(ctx) {
+				continue
+			}
+			return k.fallback(ctx)
+		}
+		if settled, err := k.ask(ctx, what == unused); settled || err != nil {
+			return err
+		}
+	}
+}
+
+// seeker is a turn that looks for its home.
+type seeker struct {
+	t         *Turn
+	propose   func() string // nil: it was asked
+	proposal  string
+	until     time.Duration
+	heldUntil time.Duration
+}
+
+// sleep waits for what closes the channel, and says whether that came in time.
+func (k *seeker) sleep(ctx context.Context, wake <-chan struct{}, until time.Duration) bool {
+	timer := time.NewTimer(until - k.t.r.Now())
+	defer timer.Stop()
+	select {
+	case <-wake:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// lease waits for one.
+func (k *seeker) lease(ctx context.Context) bool {
+	s, now := k.t.s, k.t.r.Now()
+	wake := s.waiting()
+	s.wanted.Store(int64(now))
+	if s.leased(now) {
+		return true
+	}
+	k.t.r.hurry(s)
+	if now < time.Duration(s.silent.Load()) || !k.sleep(ctx, wake, k.until) {
+		s.quiet(k.t.r.Now())
+		return false
+	}
+	return true
+}
+
+// quiet has nobody waited for a while: a question had no answer.
+func (s *section) quiet(now time.Duration) {
+	if now >= time.Duration(s.silent.Load()) {
+		s.silent.Store(int64(now + quietTime))
+	}
+}
+
+// ask asks the leader. It says whether the turn has its home; without one, and
+// without an error, the turn looks again.
+func (k *seeker) ask(ctx context.Context, unused bool) (settled bool, err error) {
+	t, now := k.t, k.t.r.Now()
+	if now >= k.until || now < time.Duration(t.s.silent.Load()) {
+		return true, k.fallback(ctx)
+	}
+	t.s.wanted.Store(int64(now))
+	q := question{ask: askBind, shard: t.s.shard, session: t.session, backend: k.proposal, unused: unused}
+	before := t.unboundLookup()
+	a, kept, err := t.put(ctx, q, k.until)
+	switch {
+	case err != nil:
+		t.s.quiet(t.r.Now())
+		return true, k.fallback(ctx)
+	case a.verdict == unbound && k.propose == nil:
+		return true, t.settle(Home{Lookup: before}) // nothing stands and nothing was proposed
+	case a.verdict == unbound:
+		k.ponder()
+	case a.verdict == created && kept:
+		t.home.Lookup = before
+	case a.verdict == held || a.verdict == unknown:
+		if t.r.Now() >= k.heldUntil {
+			t.r.counts.heldOut.Add(1)
+			return true, k.fallback(ctx)
+		}
+		k.until = max(k.until, min(k.heldUntil, t.r.Now()+k.t.r.wait(t.pool)))
+		k.sleep(ctx, nil, t.r.Now()+heldRest)
+	case a.verdict == full:
+		return true, k.fallback(ctx)
+	}
+	if ctx.Err() != nil {
+		return true, context.Cause(ctx)
+	}
+	return false, nil
+}
+
+// ponder asks for a proposal; the time that takes is the caller's.
+func (k *seeker) ponder() {
+	before := k.t.r.Now()
+	k.proposal = k.propose()
+	k.propose = nil
+	spent := k.t.r.Now() - before
+	k.until += spent
+	k.heldUntil += spent
+}
+
+// put asks the leader and keeps the answer, if the feed does not know better.
+func (t *Turn) put(ctx context.Context, q question, until time.Duration) (a answer, kept bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, max(until-t.r.Now(), time.Millisecond))
+	defer cancel()
+	p := t.s.stripe(t.session)
+	p.mu.Lock()
+	l := p.alive(t.session)
+	l.asks++
+	spoke := l.spoke
+	p.mu.Unlock()
+	a, err = t.r.ask(ctx, q)
+	if err == nil && a.binding.Epoch > 0 {
+		kept = t.s.install(t.r, t.session, a, spoke)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.asks--; kept && l.provisional != "" {
+		l.provisional = ""
+		t.r.counts.provisional.Add(-1)
+	}
+	p.tidy(t.session, l)
+	return a, kept, err
+}
+
+// unboundLookup says whether a session without a binding is known to have had one.
+func (t *Turn) unboundLookup() Lookup {
+	if _, known := t.r.cache.Peek(t.session, t.r.Now()); known {
+		return LookupLost
+	}
+	return LookupNew
+}
+
+// settle counts the turn for a home that the section does not vouch for.
+func (t *Turn) settle(h Home) error {
+	p := t.s.stripe(t.session)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.alive(t.session).turns++
+	t.home, t.counted = h, true
+	return nil
+}
+
+// Rebind asks for another home: the one that was seen cannot serve the session. No
+// connection of this turn is open, so it does not run meanwhile.
+func (t *Turn) Rebind(ctx context.Context, seen Home, reason string, propose func() string) (Home, error) {
+	t.leave()
+	proposal := propose()
+	if proposal == "" || proposal == seen.Backend || seen.Epoch == 0 {
+		return seen, t.settle(seen)
+	}
+	until := t.r.Now() + max(t.r.wait(t.pool), wishTime)
+	q := question{ask: askRebind, shard: t.s.shard, session: t.session, seen: seen.Epoch, backend: proposal, heavy: reason == ReasonHeavy}
+	for t.r.Now() < until && ctx.Err() == nil {
+		a, _, err := t.put(ctx, q, until)
+		if err != nil || a.verdict == detour || a.verdict == full {
+			break
+		}
+		if a.verdict != bound {
+			seeker{t: t}.pause(ctx)
+			continue
+		}
+		t.home.Lookup = LookupRepin
+		if a.binding.Backend == seen.Backend {
+			t.home.Lookup = LookupHit
+		}
+		if err := t.seek(ctx, nil); err != nil {
+			return Home{}, errors.Join(err, t.settle(seen))
+		}
+		return t.home, nil
+	}
+	if t.r.Rules.Pool(t.pool).Strict {
+		return Home{}, errors.Join(ErrNoLeader, t.settle(seen))
+	}
+	t.r.counts.detours.Add(1)
+	h := Home{Backend: proposal, Epoch: seen.Epoch, Lookup: LookupRepin, Stale: true}
+	return h, t.settle(h)
+}
+
+// ReasonHeavy is Rebind's for a turn that would cost more where its session is than
+// elsewhere, what is lost there counted in.
+const ReasonHeavy = "heavy"
+
+func (k seeker) pause(ctx context.Context) { k.sleep(ctx, nil, k.t.r.Now()+heldRest) }

@@ -1,0 +1,109 @@
+package testcluster_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/starling-lb/starling/node"
+	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/proxy"
+	"github.com/starling-lb/starling/testcluster"
+)
+
+// settleTime is how long a cluster may take to be founded and to lead all its
+// shards, on a machine that does much else.
+const settleTime = 60 * time.Second
+
+// agreeing starts a cluster whose pool has sessions, and waits until every shard
+// has a leader and all its replicas.
+func agreeing(t *testing.T, nodes int, edit func(*node.Config)) *testcluster.Cluster {
+	t.Helper()
+	c, err := testcluster.Start(t.Context(), testcluster.Options{Nodes: nodes, Backends: 3, Config: func(cfg *node.Config) {
+		pool := cfg.Pools[testcluster.PoolName]
+		sticky := proxy.DefaultSession()
+		pool.Sticky = &sticky
+		cfg.Pools[testcluster.PoolName] = pool
+		cfg.Shards.Count = 4
+		if edit != nil {
+			edit(cfg)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, c) })
+	settled(t, c, min(nodes, 3), allOf(nodes)...)
+	return c
+}
+
+func allOf(nodes int) (all []int) {
+	for i := range nodes {
+		all = append(all, i)
+	}
+	return all
+}
+
+// settled waits until each of the nodes says that every shard has a leader and so
+// many replicas that keep up.
+func settled(t *testing.T, c *testcluster.Cluster, replicas int, nodes ...int) {
+	t.Helper()
+	for _, i := range nodes {
+		eventually(t, settleTime, func() string {
+			var l api.ShardList
+			if err := admin(t, c.Node(i)).Get(t.Context(), &l, "shards"); err != nil {
+				return err.Error()
+			}
+			if len(l.Shards) < 2 {
+				return fmt.Sprintf("node %d knows %d shards", i, len(l.Shards))
+			}
+			for _, s := range l.Shards {
+				if why := unsettled(s, replicas); why != "" {
+					return fmt.Sprintf("node %d, shard %d: %s", i, s.ID, why)
+				}
+			}
+			return ""
+		})
+	}
+}
+
+func unsettled(s api.Shard, replicas int) string {
+	voters := 0
+	for _, r := range s.Replicas {
+		if (r.Role == api.LeaderRole || r.Role == api.VoterRole) && r.Lag == 0 {
+			voters++
+		}
+	}
+	switch {
+	case s.Leader == "":
+		return "it has no leader"
+	case voters != replicas:
+		return fmt.Sprintf("%d of %d replicas vote and keep up: %+v", voters, replicas, s.Replicas)
+	}
+	return ""
+}
+
+// TestFounding: three nodes found one cluster, whichever starts first, and give
+// every shard three replicas.
+func TestFounding(t *testing.T) {
+	c := agreeing(t, 3, nil)
+	ids := map[string]bool{}
+	led := 0
+	for i := range 3 {
+		var s api.Status
+		if err := admin(t, c.Node(i)).Get(t.Context(), &s, "status"); err != nil {
+			t.Fatal(err)
+		}
+		ids[s.Cluster.ID] = true
+		led += s.Shards.Led
+		if s.Shards.Count != 4 || s.Shards.WithoutLeader != 0 || !s.Cluster.MetaQuorum {
+			t.Errorf("node %d: %+v %+v", i, s.Cluster, s.Shards)
+		}
+	}
+	if len(ids) != 1 || ids[""] {
+		t.Errorf("the nodes are of clusters %v", ids)
+	}
+	if led != 4 {
+		t.Errorf("4 shards are led by %d nodes", led)
+	}
+}
