@@ -41,6 +41,7 @@ func (g *Group) watchLoop() {
 	tick := time.NewTicker(g.o.Timing.Heartbeat)
 	defer tick.Stop()
 	w := watch{g: g, lag: make(map[raft.ServerID]lag), rest: g.rest}
+	w.hurry()
 	for {
 		select {
 		case <-g.ctx.Done():
@@ -145,6 +146,25 @@ func (w *watch) begin() {
 		g.log.Error("replica does not start; it is tried again", "err", err, "in", w.rest)
 		w.again = time.After(w.rest)
 		w.rest = min(2*w.rest, parkedRestTo)
+		return
+	}
+	w.hurry()
+}
+
+// hurry has the only voter of a group lead at once: there is no other to wait for.
+func (w *watch) hurry() {
+	l := w.g.current()
+	if l == nil {
+		return
+	}
+	voters := 0
+	for _, s := range l.raft.GetConfiguration().Configuration().Servers {
+		if s.Suffrage == raft.Voter {
+			voters++
+		}
+	}
+	if voters == 1 && l.votes(w.g.o.Node) {
+		w.gone, w.campaign = "", time.After(0)
 	}
 }
 
@@ -236,7 +256,9 @@ func (w *watch) run() {
 	if _, leader := l.raft.LeaderWithID(); leader != "" && string(leader) != w.gone {
 		return
 	}
-	w.g.log.Info("the leader's process has ended; this node stands for election", "leader", w.gone)
+	if w.gone != "" {
+		w.g.log.Info("the leader's process has ended; this node stands for election", "leader", w.gone)
+	}
 	l.start(func() {
 		own := raft.ServerID(w.g.o.Node)
 		_ = l.wire.TimeoutNow(own, raft.ServerAddress(own), &raft.TimeoutNowRequest{

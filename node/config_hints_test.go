@@ -35,7 +35,7 @@ func TestHints(t *testing.T) {
 			p.Backend.SlowStart = time.Hour
 			c.Pools["llm"] = p
 		}},
-		{"pools.llm.sticky.ttl: 1m0s is shorter than", func(c *Config) { c.Node.DrainTimeout = 0; setSessions(c, time.Minute, 0, 20*time.Minute) }},
+		{"pools.llm.sticky.ttl: 1m0s is shorter than", func(c *Config) { c.Node.DrainTimeout = 0; setSessions(c, time.Minute, 0, 2*time.Minute) }},
 		{"pools.llm.backend.drain_timeout: 30m0s is less", func(c *Config) { c.Node.DrainTimeout = 0; setSessions(c, time.Hour, 0, 15*time.Minute+1) }},
 		{"", func(c *Config) { c.Node.DrainTimeout = 0; setSessions(c, time.Hour, time.Hour, 15*time.Minute) }},
 		{"pools.llm.sticky.key[0]: clients behind one NAT", func(c *Config) { setSessions(c, 0, 0, 0, "client_ip") }},
@@ -67,7 +67,7 @@ func TestHints(t *testing.T) {
 
 func setWaits(c *Config, idle, total time.Duration) {
 	p := c.Pools["llm"]
-	p.Timeouts.StreamIdle, p.Timeouts.StreamTotal = idle, total
+	p.Timeouts.StreamIdle, p.Timeouts.StreamTotal, p.Sticky = idle, total, nil // sessions have hints of their own
 	c.Pools["llm"] = p
 }
 

@@ -410,3 +410,56 @@ func (o *Owner) tick() {
 		o.reign.tick()
 	}
 }
+
+// leads says whether this node leads the shard, as far as it knows, and leases of a
+// leader before it are over: it may change bindings of its own.
+func (o *Owner) leads() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := o.desk.now()
+	return o.reign != nil && o.reign.fresh(now) && o.reign.graced(now)
+}
+
+// propose has sessions moved, each once no turn of it runs, or called off after
+// their pool's drain timeout. It returns how many wishes were taken.
+func (o *Owner) propose(targets []Target) (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.reign == nil {
+		return 0
+	}
+	now := o.desk.now()
+	for _, t := range targets {
+		b, _ := o.machine.At([]Key{t.Session})
+		rule := o.desk.rule(b[0].Backend)
+		w := want{session: t.Session, from: t.Seen, to: t.Backend, until: now + max(rule.Drain, wishTime), strict: rule.Strict}
+		if _, err := o.reign.post(w); err == nil {
+			n++
+		}
+	}
+	o.reign.launch()
+	return n
+}
+
+// sessions are those of a backend, with what the leader knows of their use: nodes
+// report in the course of a quarter of the TTL.
+func (o *Owner) sessions(backend string) (all []Candidate) {
+	var here []Target
+	o.machine.View(func(t *Table, _ Position) { here = t.On(backend) })
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.reign == nil {
+		return nil
+	}
+	now, u := o.desk.now(), o.reign.uses[o.desk.rules.Of(backend)]
+	for _, t := range here {
+		c := Candidate{Session: t.Session, Epoch: t.Seen, Busy: o.reign.wants[t.Session] != nil}
+		if u != nil {
+			if last, ok := u.Last(t.Session); ok {
+				c.Idle = now - last
+			}
+		}
+		all = append(all, c)
+	}
+	return all
+}

@@ -78,20 +78,25 @@ type Reason string
 
 // Why nothing was moved, and that something was.
 const (
-	RestOff     Reason = "off"    // rebalancing is switched off
-	RestPanic   Reason = "panic"  // too few backends look well for a judgement
-	RestStale   Reason = "stale"  // the others' counts are old
-	RestSpike   Reason = "spike"  // more requests come than usual: moves would add to it
-	RestEven    Reason = "even"   // the backends are alike enough
-	RestOnce    Reason = "once"   // uneven, but for one interval only
-	RestShare   Reason = "share"  // this shard's part is less than a session yet
-	RestNobody  Reason = "nobody" // this shard has no session that may move and would help
-	MovedSome   Reason = "moved"  // Moves sessions are asked to move
-	spikeSigmas        = 3        // by which a count must be over the limit, or chance would make spikes
-	paceOver           = 5 * time.Minute
-	groupLeast         = 64 // backends in a group
-	patience           = 2  // intervals in a row that must be uneven
-	spikeTimes         = 2  // of the mean pace, where max_rate is auto
+	RestOff    Reason = "off"    // rebalancing is switched off
+	RestPanic  Reason = "panic"  // too few backends look well for a judgement
+	RestStale  Reason = "stale"  // the others' counts are old
+	RestSpike  Reason = "spike"  // more requests come than usual: moves would add to it
+	RestEven   Reason = "even"   // the backends are alike enough
+	RestOnce   Reason = "once"   // uneven, but for one interval only
+	RestShare  Reason = "share"  // this shard's part is less than a session yet
+	RestNobody Reason = "nobody" // this shard has no session that may move and would help
+	MovedSome  Reason = "moved"  // Moves sessions are asked to move
+)
+
+const (
+	patience    = 2   // intervals in a row that must be uneven
+	groupLeast  = 64  // backends in a group
+	maxPlanned  = 256 // sessions that one interval moves, as one hold
+	spikeTimes  = 2   // of the mean pace, where max_rate is auto
+	spikeSigmas = 3   // above that, or chance would make spikes of few requests
+	paceOver    = 5 * time.Minute
+	paceLeast   = time.Minute // or a spike soon after the start would be its own mean
 )
 
 // Decision explains an interval.
@@ -162,9 +167,6 @@ func (p *Planner) move(v View, loads []Load, d Decision) ([]Target, Decision) {
 	d.Reason = MovedSome
 	return moves, d
 }
-
-// maxPlanned is how many sessions one interval may move at most: one hold's.
-const maxPlanned = 256
 
 // own are the backends that this shard looks at, and its part of their excess. A
 // large pool is cut into groups, one for a group of shards, so that each sees few;
@@ -311,7 +313,7 @@ func excess(loads []Load, knee float64) (over float64) {
 type pace struct {
 	at    time.Duration
 	count uint64
-	seen  time.Duration // that the mean is of, up to paceOver
+	seen  time.Duration // since the first reading
 	mean  float64       // per second
 	begun bool
 }
@@ -332,7 +334,11 @@ func (p *Planner) spike(v View) bool {
 		limit, known = spikeTimes*c.mean*dt.Seconds(), c.seen > 0
 	}
 	over := known && n > limit+spikeSigmas*math.Sqrt(limit)
-	c.seen = min(c.seen+dt, paceOver)
-	c.mean += (n/dt.Seconds() - c.mean) * min(1, dt.Seconds()/c.seen.Seconds())
+	weight := dt.Seconds() / max(paceLeast, min(c.seen+dt, paceOver)).Seconds()
+	if c.seen == 0 {
+		weight = 1
+	}
+	c.seen += dt
+	c.mean += (n/dt.Seconds() - c.mean) * min(1, weight)
 	return over
 }

@@ -83,7 +83,10 @@ func (t *Transport) dial(ctx context.Context, node string, h hello, into ...*cro
 
 // find knows the node itself without asking.
 func (t *Transport) find(node string) (string, error) {
-	if node == t.Node {
+	switch {
+	case node == t.Node && t.listener == nil:
+		return "", errors.New("this node listens nowhere")
+	case node == t.Node:
 		return t.Addr().String(), nil
 	}
 	return t.Resolver.Resolve(node)

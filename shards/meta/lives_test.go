@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -47,8 +45,8 @@ func (w *world) leave(id string) {
 		m := w.newest()
 		n := m.Nodes[id]
 		n.State, n.Leaving = Draining, true
-		for _, b := range w.nodes {
-			if b.up && b.keeper.Map() != nil {
+		for _, o := range w.ids() {
+			if b := w.nodes[o]; b.up && b.keeper.Map() != nil {
 				_, err := b.keeper.Propose(context.Background(), Command{Op: OpNode, Key: id, Seen: m.Nodes[id].Revision, Node: &n})
 				return err
 			}
@@ -125,7 +123,7 @@ func TestRandomLives(t *testing.T) {
 
 // harm does one thing to the cluster, one that a majority of each group survives.
 func (w *world) harm() {
-	ids := slices.Sorted(maps.Keys(w.nodes))
+	ids := w.ids()
 	b := w.nodes[ids[w.r.IntN(len(ids))]]
 	if l := w.leads(0); l != nil && w.r.IntN(3) == 0 {
 		b = l.box // the controller

@@ -1,0 +1,251 @@
+package shards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// bubble runs a test in a bubble of virtual time.
+func bubble(t *testing.T, f func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, newWorld(t, 1, "a", "b", "c", "d", "e")) })
+}
+
+// turn begins a turn of a session of a pool on a node; proposals are the pool's
+// backend of a number.
+func (w *world) turn(node, pool, session string, proposal int) (*Turn, error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	defer cancel()
+	return w.node(node).router.Turn(ctx, pool, []byte(session), func() string { return fmt.Sprintf("%s-b%d", pool, proposal) })
+}
+
+// must begins a turn that cannot fail.
+func (w *world) must(node, pool, session string, proposal int) *Turn {
+	w.t.Helper()
+	t, err := w.turn(node, pool, session, proposal)
+	if err != nil {
+		w.t.Fatalf("turn of %s on %s: %v", session, node, err)
+	}
+	return t
+}
+
+// at runs a turn from its beginning to its end, and returns where it was.
+func (w *world) at(node, pool, session string, proposal int) Home {
+	w.t.Helper()
+	t := w.must(node, pool, session, proposal)
+	defer t.End()
+	if err := t.Look(); err != nil {
+		w.t.Fatalf("turn of %s on %s: %v", session, node, err)
+	}
+	return t.Home()
+}
+
+// wait lets time go by.
+func (w *world) wait(d time.Duration) { _ = pass(context.Background(), d) }
+
+// until waits for a condition, in virtual time.
+func (w *world) until(what string, ok func() bool) {
+	w.t.Helper()
+	for range 1000 {
+		if ok() {
+			return
+		}
+		w.wait(10 * time.Millisecond)
+	}
+	w.t.Fatalf("it never came that %s", what)
+}
+
+// graced waits until a leader may change bindings of its own.
+func (w *world) graced() { w.wait(lease + margin + 300*time.Millisecond) }
+
+func (w *world) key(pool, session string) Key {
+	k, _ := w.node(w.names[0]).router.Hash.Key(pool, session)
+	return k
+}
+
+// TestOneHomeOnAllNodes: whoever asks first decides, and later turns ask nobody.
+func TestOneHomeOnAllNodes(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		first := w.at("d", "llm", "s", 1)
+		if first.Lookup != LookupNew || first.Backend != "llm-b1" || first.Epoch != 1 {
+			t.Fatalf("the first turn: %+v", first)
+		}
+		for i, node := range w.names {
+			if h := w.at(node, "llm", "s", i); h.Backend != first.Backend || h.Epoch != 1 || h.Lookup != LookupHit {
+				t.Errorf("%s: %+v", node, h)
+			}
+		}
+		asked := 0
+		w.set(func() { w.filter = func(_, _ string, q question) bool { asked += btoi(q.ask == askBind); return true } })
+		for range 10 {
+			w.at("d", "llm", "s", 2)
+		}
+		if asked > 0 {
+			t.Errorf("later turns asked %d times", asked)
+		}
+	})
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// TestLeaseIsRenewed: a node that has turns now and then keeps its lease for as
+// long as there is a leader, and no longer.
+func TestLeaseIsRenewed(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.at("e", "llm", "s", 1)
+		s := w.node("e").router.sections[0]
+		for range 100 {
+			w.wait(100 * time.Millisecond)
+			if !s.leased(w.now()) {
+				t.Fatal("the lease lapsed beside a living leader")
+			}
+		}
+		w.lead("")
+		w.wait(lease)
+		if s.leased(w.now()) {
+			t.Error("the lease outlives the leader")
+		}
+	})
+}
+
+// TestStrictWantsALeader: bound and new turns fail from the lapse of the lease on,
+// until somebody leads.
+func TestStrictWantsALeader(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.at("d", "llm", "s", 1)
+		w.lead("")
+		if h := w.at("d", "llm", "s", 2); h.Backend != "llm-b1" {
+			t.Errorf("under its lease: %+v", h)
+		}
+		w.wait(lease)
+		for _, session := range []string{"s", "other"} {
+			if _, err := w.turn("d", "llm", session, 2); !errors.Is(err, ErrNoLeader) {
+				t.Errorf("%s without a leader: %v", session, err)
+			}
+		}
+		w.lead("b")
+		w.until("the session has its home again", func() bool {
+			turn, err := w.turn("d", "llm", "s", 2)
+			if err != nil {
+				return false
+			}
+			defer turn.End()
+			return turn.Home().Backend == "llm-b1" && turn.Home().Epoch == 1
+		})
+	})
+}
+
+// TestAvailableGoesOn: without a leader bound sessions stay where they are, asked of
+// the replicas where they are not known; new ones go where every node puts them; and
+// when a leader is back, these choices become bindings within 30 s.
+func TestAvailableGoesOn(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.at("d", "chat", "s", 1)
+		w.wait(100 * time.Millisecond) // the replicas apply it
+		w.lead("")
+		w.wait(lease)
+		for _, node := range w.names {
+			if h := w.at(node, "chat", "s", 2); h.Backend != "chat-b1" || h.Lookup != LookupFallback || !h.Stale {
+				t.Errorf("bound, on %s: %+v", node, h)
+			}
+		}
+		chosen := w.at("a", "chat", "new", 3)
+		for _, node := range w.names {
+			if h := w.at(node, "chat", "new", 4); h.Backend != chosen.Backend || !h.Provisional {
+				t.Errorf("new, on %s: %+v, elsewhere %+v", node, h, chosen)
+			}
+		}
+		w.lead("c")
+		w.wait(30 * time.Second)
+		for _, node := range w.names {
+			if n := w.node(node).router.Counts().Provisional; n != 0 {
+				t.Errorf("%s still has %d provisional choices", node, n)
+			}
+			if h := w.at(node, "chat", "new", 4); h.Backend != chosen.Backend || h.Provisional || h.Epoch != 1 {
+				t.Errorf("afterwards, on %s: %+v", node, h)
+			}
+		}
+	})
+}
+
+// TestMove: a session goes where it is told, once its turn has ended, and every node
+// knows.
+func TestMove(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		running := w.must("d", "llm", "s", 1)
+		w.at("e", "llm", "s", 1)
+		w.graced()
+		moved := make(chan error, 1)
+		go func() {
+			_, err := w.node("b").router.Move(t.Context(), "llm", []byte("s"), "llm-b3")
+			moved <- err
+		}()
+		w.wait(3 * time.Second)
+		if h := w.at("e", "llm", "s", 1); h.Backend != "llm-b1" {
+			t.Fatalf("it moved beneath a turn: %+v", h)
+		}
+		if err := running.Look(); err != nil {
+			t.Errorf("the running turn: %v", err)
+		}
+		running.End()
+		if err := <-moved; err != nil {
+			t.Fatal(err)
+		}
+		for _, node := range w.names {
+			if h := w.at(node, "llm", "s", 1); h.Backend != "llm-b3" || h.Epoch != 2 {
+				t.Errorf("%s: %+v", node, h)
+			}
+		}
+	})
+}
+
+// TestParallelTurnsDuringAMove: none waits for over a second, none fails.
+func TestParallelTurnsDuringAMove(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		for _, node := range w.names {
+			w.at(node, "llm", "s", 1)
+		}
+		w.graced()
+		stop, done := context.WithCancel(t.Context())
+		ended := make(chan time.Duration, len(w.names))
+		for _, node := range w.names {
+			go func() {
+				var longest time.Duration
+				for stop.Err() == nil {
+					before := w.now()
+					turn, err := w.turn(node, "llm", "s", 1)
+					if err != nil {
+						t.Errorf("%s: %v", node, err)
+						break
+					}
+					longest = max(longest, w.now()-before)
+					w.wait(w.rand.upTo(20 * time.Millisecond))
+					turn.End()
+					w.wait(w.rand.upTo(200 * time.Millisecond))
+				}
+				ended <- longest
+			}()
+		}
+		for i := range 5 {
+			to := fmt.Sprintf("llm-b%d", 2+i%2)
+			if b, err := w.node("c").router.Move(t.Context(), "llm", []byte("s"), to); err != nil || b.Backend != to {
+				t.Errorf("move %d: %+v, %v", i, b, err)
+			}
+		}
+		done()
+		for range w.names {
+			if longest := <-ended; longest > heldTime {
+				t.Errorf("a turn waited for %v", longest)
+			}
+		}
+	})
+}
