@@ -45,7 +45,7 @@ func (l *life) translate(err error) error {
 // notLeader never names this node: it is for who must ask another.
 func (l *life) notLeader() error {
 	_, leader := l.raft.LeaderWithID()
-	e := &NotLeaderError{Shard: l.g.ID.Shard, Leader: string(leader)}
+	e := &NotLeaderError{Shard: l.g.ID.Shard, Leader: nodeOf(leader)}
 	if e.Leader == l.g.o.Node {
 		e.Leader = ""
 	}

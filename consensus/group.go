@@ -20,7 +20,7 @@ import (
 // Spec says which replica to run.
 type Spec struct {
 	ID       transport.GroupID
-	Life     uint64   // counts up when the replica was deleted here and comes back
+	Life     uint64   // grows when the replica was deleted here and comes back; a part of its Name
 	Founders []string // nodes of the first configuration; only where the group is made, and the same everywhere
 
 	// Machine returns an empty state machine. It is called again when a watchdog
@@ -52,6 +52,7 @@ type Group struct {
 	log        *slog.Logger
 	hlog       hclog.Logger
 	key        store.Key
+	name       string // in the group
 	founders   []string
 	newMachine func() StateMachine
 	changed    func(State)
@@ -99,6 +100,7 @@ func newGroup(o *Options, s Spec, log hclog.Logger) (*Group, error) {
 	g := &Group{
 		ID: s.ID, o: o, founders: s.Founders, newMachine: s.Machine, changed: s.Changed,
 		key:      keyOf(s.ID, s.Life),
+		name:     Name(o.Node, s.Life),
 		log:      o.Log.With("shard", s.ID.Shard),
 		hlog:     log.With("shard", s.ID.Shard),
 		inFlight: 1, rpc: rpcTime, rest: parkedRest, grace: graceTime, birth: birthTime,
@@ -215,7 +217,7 @@ func (g *Group) State() State {
 		return State{Fault: orElse(fault, ErrStopped)}
 	}
 	_, leader := l.raft.LeaderWithID()
-	s := State{Leader: string(leader), Term: l.raft.CurrentTerm(), Led: l.raft.State() == raft.Leader}
+	s := State{Leader: nodeOf(leader), Term: l.raft.CurrentTerm(), Led: l.raft.State() == raft.Leader}
 	s.Open = s.Led && l.open.Load() == s.Term
 	return s
 }

@@ -205,7 +205,7 @@ func (gs *Groups) renew(_ context.Context, from string, question []byte) ([]byte
 	}
 	_, leader := l.raft.LeaderWithID()
 	switch {
-	case l.raft.State() != raft.Follower || l.raft.CurrentTerm() != term || string(leader) != from:
+	case l.raft.State() != raft.Follower || l.raft.CurrentTerm() != term || nodeOf(leader) != from:
 		return nil, fmt.Errorf("%v does not follow node %s in term %d", id, from, term)
 	case l.logs.sick(g.stall()):
 		return nil, errors.New("its disk does not keep up")

@@ -71,7 +71,7 @@ func (g *Group) begin() (l *life, err error) {
 	l.batch.l = l
 	l.logs = &guard{Logs: logs, broken: g.report(l)}
 	l.fsm = &machine{StateMachine: g.newMachine(), halt: func(err error) { g.report(l)(cause{halted, err}) }}
-	door, err := g.o.Transport.Group(g.ID)
+	door, err := g.o.Transport.Group(g.ID, g.name)
 	if err != nil {
 		logs.Close()
 		return nil, err
@@ -164,6 +164,9 @@ func (l *life) bootstrap() error {
 	}
 	var c raft.Configuration
 	for _, node := range l.g.founders {
+		if node == l.g.o.Node {
+			node = l.g.name
+		}
 		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(node), Address: raft.ServerAddress(node)})
 	}
 	used, err := raft.HasExistingState(l.logs, l.logs, l.g.snaps)
@@ -191,7 +194,7 @@ func (l *life) halfMade() bool {
 
 func (g *Group) raftConfig() *raft.Config {
 	c := raft.DefaultConfig()
-	c.LocalID = raft.ServerID(g.o.Node)
+	c.LocalID = raft.ServerID(g.name)
 	c.HeartbeatTimeout, c.ElectionTimeout = g.o.Timing.Heartbeat, g.o.Timing.Heartbeat
 	c.LeaderLeaseTimeout = g.o.Timing.Lease
 	c.CommitTimeout = g.o.Timing.Commit

@@ -18,6 +18,7 @@ var ErrTransfer = errors.New("leadership was not transferred")
 // Replica is one member of a group, as its leader sees it.
 type Replica struct {
 	Node  string
+	Life  uint64 // of the replica: with Node its Name
 	Voter bool
 	Match uint64        // its log agrees up to here; 0: not known, as always on another than the leader
 	Lag   uint64        // committed entries that it lacks; 0 where Match is not known
@@ -43,8 +44,9 @@ func (g *Group) Status() Status {
 	st.Config = l.fsm.config.Load()
 	commit, at := l.raft.CommitIndex(), now()
 	for _, s := range l.raft.GetConfiguration().Configuration().Servers {
-		r := Replica{Node: string(s.ID), Voter: s.Suffrage == raft.Voter}
-		if k := l.wire.acks.of(s.ID, st.Term); st.Led && r.Node == g.o.Node {
+		r := Replica{Voter: s.Suffrage == raft.Voter}
+		r.Node, r.Life = parse(string(s.ID))
+		if k := l.wire.acks.of(s.ID, st.Term); st.Led && string(s.ID) == g.name {
 			r.Match = st.LastIndex
 		} else if st.Led && k.sent > 0 {
 			r.Match, r.Heard = k.match, at-k.sent
@@ -67,12 +69,15 @@ const (
 
 // Change takes one step, on the leader, if the configuration is still the one
 // with that number (0: whatever it is). Safe sequences are the caller's matter.
+// AddNonvoter, and AddVoter of a new member, want a replica's Name; to the others
+// the node is enough.
 func (g *Group) Change(ctx context.Context, step Step, node string, config uint64) error {
 	l, err := g.living()
 	if err != nil {
 		return err
 	}
-	id, address := raft.ServerID(node), raft.ServerAddress(node)
+	id := l.member(node)
+	address := raft.ServerAddress(id)
 	err = l.await(ctx, func() raft.Future {
 		switch step {
 		case AddNonvoter:
@@ -107,7 +112,8 @@ func (g *Group) transfer(ctx context.Context, node string) error {
 		return fmt.Errorf("transfer of %v to node %s: %w: %w", g.ID, node, ErrTransfer, err)
 	}
 	err = l.await(ctx, func() raft.Future {
-		return l.raft.LeadershipTransferToServer(raft.ServerID(node), raft.ServerAddress(node))
+		id := l.member(node)
+		return l.raft.LeadershipTransferToServer(id, raft.ServerAddress(id))
 	})
 	if err != nil {
 		return fmt.Errorf("transfer of %v to node %s: %w: %w", g.ID, node, ErrTransfer, err)
@@ -117,7 +123,7 @@ func (g *Group) transfer(ctx context.Context, node string) error {
 
 // fit says why a node should not lead next.
 func (g *Group) fit(l *life, node string) error {
-	k := l.wire.acks.of(raft.ServerID(node), l.raft.CurrentTerm())
+	k := l.wire.acks.of(l.member(node), l.raft.CurrentTerm())
 	last := l.raft.LastIndex()
 	switch {
 	case !l.votes(node):
@@ -130,9 +136,24 @@ func (g *Group) fit(l *life, node string) error {
 	return nil
 }
 
+// member is the member of that name, or of that node if there is one; else what
+// was said: it is new.
+func (l *life) member(name string) raft.ServerID {
+	found := raft.ServerID(name)
+	for _, s := range l.raft.GetConfiguration().Configuration().Servers {
+		if string(s.ID) == name {
+			return s.ID
+		}
+		if nodeOf(s.ID) == name {
+			found = s.ID
+		}
+	}
+	return found
+}
+
 func (l *life) votes(node string) bool {
 	for _, s := range l.raft.GetConfiguration().Configuration().Servers {
-		if string(s.ID) == node {
+		if s.ID == l.member(node) {
 			return s.Suffrage == raft.Voter
 		}
 	}

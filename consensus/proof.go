@@ -56,7 +56,7 @@ func (l *life) proven(asked time.Duration) (term uint64, ok bool, err error) {
 			continue
 		}
 		voters++
-		if string(s.ID) == l.g.o.Node || l.wire.acks.of(s.ID, term).sent >= asked {
+		if string(s.ID) == l.g.name || l.wire.acks.of(s.ID, term).sent >= asked {
 			confirmed++
 		}
 	}

@@ -163,7 +163,7 @@ func (w *watch) hurry() {
 			voters++
 		}
 	}
-	if voters == 1 && l.votes(w.g.o.Node) {
+	if voters == 1 && l.votes(w.g.name) {
 		w.gone, w.campaign = "", time.After(0)
 	}
 }
@@ -194,7 +194,7 @@ func (w *watch) findBehind(l *life) {
 	g := w.g
 	term, commit, at := l.raft.CurrentTerm(), l.raft.CommitIndex(), now()
 	for _, s := range l.raft.GetConfiguration().Configuration().Servers {
-		if string(s.ID) == g.o.Node {
+		if string(s.ID) == g.name {
 			continue
 		}
 		k := l.wire.acks.of(s.ID, term)
@@ -207,7 +207,7 @@ func (w *watch) findBehind(l *life) {
 		case at-was.since > g.o.Timing.Behind:
 			w.lag[s.ID] = lag{k.match, at}
 			g.log.Warn("a follower answers heartbeats and does not catch up; it is asked to start anew", "peer", s.ID, "match", k.match, "commit", commit)
-			l.start(func() { g.askToRenew(string(s.ID), term) })
+			l.start(func() { g.askToRenew(nodeOf(s.ID), term) })
 		}
 	}
 }
@@ -221,17 +221,17 @@ func (w *watch) hint(node string) {
 		return
 	}
 	_, leader := l.raft.LeaderWithID()
-	if w.g.noCures.hint.Load() || string(leader) != node || l.raft.State() != raft.Follower {
+	if w.g.noCures.hint.Load() || nodeOf(leader) != node || l.raft.State() != raft.Follower {
 		return
 	}
 	var left []string
 	for _, s := range l.raft.GetConfiguration().Configuration().Servers {
-		if s.Suffrage == raft.Voter && string(s.ID) != node {
+		if s.Suffrage == raft.Voter && nodeOf(s.ID) != node {
 			left = append(left, string(s.ID))
 		}
 	}
 	slices.SortFunc(left, func(a, b string) int { return strings.Compare(w.g.rank(a), w.g.rank(b)) })
-	if i := slices.Index(left, w.g.o.Node); i >= 0 {
+	if i := slices.Index(left, w.g.name); i >= 0 {
 		w.gone = node
 		w.campaign = time.After(time.Duration(i) * hintStep)
 	}
@@ -253,14 +253,14 @@ func (w *watch) run() {
 		return
 	}
 	// The term may have moved on: the first may have asked in vain, for want of the last entries.
-	if _, leader := l.raft.LeaderWithID(); leader != "" && string(leader) != w.gone {
+	if _, leader := l.raft.LeaderWithID(); leader != "" && nodeOf(leader) != w.gone {
 		return
 	}
 	if w.gone != "" {
 		w.g.log.Info("the leader's process has ended; this node stands for election", "leader", w.gone)
 	}
 	l.start(func() {
-		own := raft.ServerID(w.g.o.Node)
+		own := raft.ServerID(w.g.name)
 		_ = l.wire.TimeoutNow(own, raft.ServerAddress(own), &raft.TimeoutNowRequest{
 			RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(own), Addr: []byte(own)},
 		}, &raft.TimeoutNowResponse{}) // failed: Raft's own timer elects, later

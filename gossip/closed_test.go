@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -296,7 +297,16 @@ func TestMovedAfterCrash(t *testing.T) {
 		if err := w.nodes[2].Start(context.Background()); err != nil {
 			w.t.Fatal(err)
 		}
-		took := w.within(40*time.Second, "it is back elsewhere", complete(w.nodes, 3))
+		took := w.within(40*time.Second, "it is back elsewhere", func() string {
+			for _, c := range w.nodes[:2] {
+				for _, m := range c.Members() {
+					if m.ID == "n2" && m.Address != w.nodes[2].Addr() {
+						return fmt.Sprintf("%s knows it at %v", c.opt.ID, m.Address)
+					}
+				}
+			}
+			return complete(w.nodes, 3)()
+		})
 		w.t.Logf("back after %v", took)
 	})
 }

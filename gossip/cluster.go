@@ -234,7 +234,7 @@ func (c *Cluster) transport() *transport {
 		},
 		onRefused: func(peer string, _ bool, err error) { c.journal.refused(peer, err) },
 	}
-	t.outgoing = guard{c.members.seen, t.pings.note}
+	t.outgoing = guard{seen: c.members.seen, pinged: t.pings.note}
 	return t
 }
 

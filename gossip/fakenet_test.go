@@ -20,6 +20,7 @@ type fakeNet struct {
 	packets map[string]*fakePacketConn
 	streams map[string]*fakeListener
 	rule    func(from, to netip.Addr, protocol string) (lost bool)
+	tap     func(from, to netip.AddrPort, data []byte) // hears of every packet
 	latency time.Duration
 }
 
@@ -177,6 +178,11 @@ func (c *fakePacketConn) WriteTo(b []byte, to net.Addr) (int, error) {
 		return len(b), nil
 	}
 	data := append([]byte(nil), b...)
+	c.net.mu.Lock()
+	if c.net.tap != nil {
+		c.net.tap(c.addr.AddrPort(), at, data)
+	}
+	c.net.mu.Unlock()
 	time.AfterFunc(c.net.latency, func() {
 		c.net.mu.Lock()
 		far := c.net.packets[at.String()]

@@ -58,6 +58,7 @@ type sighting struct {
 	incarnation uint64
 	state       int
 	meta        []byte // of a node that is alive
+	from        string // address that was dialed for it; empty: it came by itself
 }
 
 // guard checks messages; seen hears of states, in and out, and may refuse one,
@@ -65,6 +66,7 @@ type sighting struct {
 type guard struct {
 	seen   func(sighting) error
 	pinged func(seq uint64)
+	dialed string // address whose answers are checked; empty: whatever comes
 }
 
 // packet checks the body of a datagram.
@@ -128,7 +130,7 @@ func (g guard) fields(typ byte, b []byte) error {
 
 // node checks the fields of one message, or of one node in an exchange.
 func (g guard) node(typ byte, fields []field) error {
-	s := sighting{state: wireAlive}
+	s := sighting{state: wireAlive, from: g.dialed}
 	from, versioned := "", false
 	for _, f := range fields {
 		bad := false

@@ -27,6 +27,7 @@ const (
 	askAtOnce = 8 // seeds at a time
 	askFor    = 10 * time.Second
 	saidAgain = 12 // tries after which a seed that does not answer is spoken of again
+	settling  = 12 // tries during which members are asked as well
 )
 
 // joinLoop looks for the others for ever: first all seeds and all it knew, with
@@ -112,6 +113,11 @@ func (c *Cluster) askMissing(ctx context.Context, try int) {
 		if !here[k.Address] {
 			gone = append(gone, k.Address)
 		}
+	}
+	if list := c.members.peers.Load().list; try < settling && len(list) > 0 {
+		// Who comes back at another address is believed once the old one is dead for
+		// some seconds, and by then has said all that it says by itself.
+		_ = c.exchange(list[rand.IntN(len(list))].addr) // the next try is with another
 	}
 	if len(gone) > 0 {
 		c.ask(ctx, gone[rand.IntN(len(gone))], try)

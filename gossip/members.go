@@ -213,7 +213,7 @@ func (m *members) NotifyLeave(n *memberlist.Node) {
 
 // NotifyConflict implements memberlist.ConflictDelegate.
 func (m *members) NotifyConflict(known, other *memberlist.Node) {
-	m.refuse(other.Address(), fmt.Errorf("node id %s is already at %s; a data directory was copied: stop one of the two and give it a directory of its own", known.Name, known.Address()))
+	m.refuse(other.Address(), fmt.Errorf("node id %s is already at %s; if it has not just moved, a data directory was copied: stop one of the two and give it a directory of its own", known.Name, known.Address()))
 }
 
 // NotifyPingComplete implements memberlist.PingDelegate.

@@ -39,15 +39,15 @@ func (m *members) seen(s sighting) error {
 
 // judge puts a member out that says of itself that it is of another cluster, or
 // that cannot be understood any more, and takes it back once it says otherwise.
-// Only its newest words count: older ones go round for a while, and may have
-// been recorded. The lock is held.
+// Only its newest words count, or its own answer: older ones go round for a
+// while, and may have been recorded. The lock is held.
 func (m *members) judge(e *member, s sighting) {
 	meta, err := decodeMeta(s.meta)
 	switch bad := err != nil || foreign(meta, m.cluster); {
 	case e.ID == m.self:
 	case bad && e.alive && s.incarnation >= e.top:
 		m.expel(e, s.incarnation)
-	case !bad && e.zombie && e.listed && s.incarnation > e.expelled:
+	case !bad && e.zombie && e.listed && (s.incarnation > e.expelled || s.from == e.Address.String()):
 		e.zombie, e.Meta = false, meta
 		m.set(e, true, backend.MemberAlive)
 	}

@@ -43,7 +43,9 @@ func (s *frameConn) Read(b []byte) (int, error) {
 		err = refuse(causeBroken, "a stream's answer has kind %d", k)
 	}
 	if err == nil {
-		err = s.t.guard.stream(body)
+		g := s.t.guard
+		g.dialed = s.dialed
+		err = g.stream(body)
 	}
 	if err != nil {
 		return 0, s.failed(err)

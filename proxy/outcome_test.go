@@ -107,6 +107,9 @@ func TestWhatCountsAgainstABackend(t *testing.T) {
 				c := s.dial()
 				c.send(post)
 				text, _ := io.ReadAll(io.LimitReader(c, 30))
+				if strings.HasPrefix(test.name, "freezes") || test.name == "is silent" {
+					_, _ = io.Copy(io.Discard, c) // who leaves before the end sees nothing freeze
+				}
 				if strings.HasPrefix(test.want, "it answered") && (!strings.HasPrefix(string(text), "HTTP/1.1 "+test.name) || strings.Contains(string(text), "Starling")) {
 					t.Errorf("the client got %q", text)
 				}

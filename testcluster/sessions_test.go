@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/starling-lb/starling/node"
 	"github.com/starling-lb/starling/testcluster"
@@ -38,6 +39,7 @@ func sessionTurn(client *http.Client, n *testcluster.Node, session string) (stri
 // each has one backend. A node dies, and once its shards have leaders again the
 // other two send every session where it was, and refuse none.
 func TestSessionsStay(t *testing.T) {
+	began := time.Now()
 	c := agreeing(t, 3, func(cfg *node.Config) {
 		pool := cfg.Pools[testcluster.PoolName]
 		pool.Headers.ExposeBackend = true
@@ -67,7 +69,9 @@ func TestSessionsStay(t *testing.T) {
 		}
 		all.Wait()
 	}
+	t.Logf("%v: founded", time.Since(began))
 	take(turns, 0, 1, 2)
+	t.Logf("%v: taken", time.Since(began))
 	used := map[string]int{}
 	for _, b := range homes {
 		used[b]++
@@ -76,11 +80,15 @@ func TestSessionsStay(t *testing.T) {
 		t.Errorf("100 sessions are at %v, want some at each of three backends", used)
 	}
 	c.Kill(2)
-	settled(t, c, 2, 0, 1)
+	t.Logf("%v: killed", time.Since(began))
+	ledWithout(t, c, "n3", 0, 1)
+	t.Logf("%v: led", time.Since(began))
 	take(turns, 0, 1)
 	if err := c.Restart(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
+	t.Logf("%v: restarted", time.Since(began))
 	settled(t, c, 3, 0, 1, 2)
+	t.Logf("%v: settled", time.Since(began))
 	take(turns, 0, 1, 2)
 }

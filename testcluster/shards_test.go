@@ -22,6 +22,7 @@ func agreeing(t *testing.T, nodes int, edit func(*node.Config)) *testcluster.Clu
 	c, err := testcluster.Start(t.Context(), testcluster.Options{Nodes: nodes, Backends: 3, Config: func(cfg *node.Config) {
 		pool := cfg.Pools[testcluster.PoolName]
 		sticky := proxy.DefaultSession()
+		sticky.BindTimeout = patience // on a busy machine no turn shall be placed for the time being only
 		pool.Sticky = &sticky
 		cfg.Pools[testcluster.PoolName] = pool
 		cfg.Shards.Count = 4
@@ -48,8 +49,29 @@ func allOf(nodes int) (all []int) {
 // many replicas that keep up.
 func settled(t *testing.T, c *testcluster.Cluster, replicas int, nodes ...int) {
 	t.Helper()
+	everyShard(t, c, func(s api.Shard) string { return unsettled(s, replicas) }, nodes...)
+}
+
+// ledWithout waits until each of the nodes says that every shard is led by
+// another than the one named.
+func ledWithout(t *testing.T, c *testcluster.Cluster, dead string, nodes ...int) {
+	t.Helper()
+	everyShard(t, c, func(s api.Shard) string {
+		if s.Leader == "" || s.Leader == dead {
+			return fmt.Sprintf("it is led by %q", s.Leader)
+		}
+		return ""
+	}, nodes...)
+}
+
+// everyShard waits until each of the nodes finds nothing wrong with any shard.
+func everyShard(t *testing.T, c *testcluster.Cluster, wrong func(api.Shard) string, nodes ...int) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond) // asking all the time would be the load
+	defer tick.Stop()
 	for _, i := range nodes {
 		eventually(t, settleTime, func() string {
+			<-tick.C
 			var l api.ShardList
 			if err := admin(t, c.Node(i)).Get(t.Context(), &l, "shards"); err != nil {
 				return err.Error()
@@ -58,7 +80,7 @@ func settled(t *testing.T, c *testcluster.Cluster, replicas int, nodes ...int) {
 				return fmt.Sprintf("node %d knows %d shards", i, len(l.Shards))
 			}
 			for _, s := range l.Shards {
-				if why := unsettled(s, replicas); why != "" {
+				if why := wrong(s); why != "" {
 					return fmt.Sprintf("node %d, shard %d: %s", i, s.ID, why)
 				}
 			}
@@ -70,7 +92,7 @@ func settled(t *testing.T, c *testcluster.Cluster, replicas int, nodes ...int) {
 func unsettled(s api.Shard, replicas int) string {
 	voters := 0
 	for _, r := range s.Replicas {
-		if (r.Role == api.LeaderRole || r.Role == api.VoterRole) && r.Lag == 0 {
+		if r.Role == api.LeaderRole || r.Role == api.VoterRole && r.Match > 0 && r.Lag == 0 {
 			voters++
 		}
 	}

@@ -132,6 +132,8 @@ func (t *Transport) judge(c net.Conn, h hello) error {
 			return refuse(RefusedGroup, "node %s has no replica of shard %d", t.Node, h.group.Shard)
 		case g.ID != h.group:
 			return refuse(RefusedIncarnation, "the caller means %v, node %s has %v", h.group, t.Node, g.ID)
+		case h.service != special(g.name):
+			return refuse(RefusedIncarnation, "the caller means replica %q of %v on node %s, which has %q", h.service, h.group, t.Node, special(g.name))
 		}
 		return nil
 	case kindCall, kindFeed:

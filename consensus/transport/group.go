@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 )
 
@@ -15,10 +16,14 @@ func (id GroupID) String() string {
 }
 
 // Group is one Raft group's share of the port: a listener whose address is the
-// node's id, and a dialer that takes ids. Close ends its connections and dials,
-// too.
+// replica's name, and a dialer that takes names. A name is the node's id, and where
+// the node has lost a replica of the shard before, "#" and something that tells the
+// two apart: who means the one does not get the other. Close ends its connections
+// and dials, too.
 type Group struct {
 	ID GroupID
+
+	name string
 
 	t        *Transport
 	incoming chan *conn
@@ -30,13 +35,13 @@ type Group struct {
 var _ net.Listener = (*Group)(nil)
 
 // Group opens a group's share; there is one at a time of each shard.
-func (t *Transport) Group(id GroupID) (*Group, error) {
+func (t *Transport) Group(id GroupID, name string) (*Group, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if g := t.groups[id.Shard]; g != nil {
 		return nil, fmt.Errorf("open %v: %v is open", id, g.ID)
 	}
-	g := &Group{ID: id, t: t, incoming: make(chan *conn)}
+	g := &Group{ID: id, name: name, t: t, incoming: make(chan *conn)}
 	g.ctx, g.close = context.WithCancel(t.ctx)
 	t.groups[id.Shard] = g
 	return g, nil
@@ -83,14 +88,21 @@ func (g *Group) Close() error {
 	return nil
 }
 
-// Addr is the node's id.
-func (g *Group) Addr() net.Addr { return nodeAddr(g.t.Node) }
+// Addr is the replica's name.
+func (g *Group) Addr() net.Addr { return nodeAddr(g.name) }
 
-// DialNode connects to the same group on another node, by its id.
-func (g *Group) DialNode(node string, timeout time.Duration) (net.Conn, error) {
+// special is what a hello says of a name beside the node; "" of most.
+func special(name string) string {
+	_, text, _ := strings.Cut(name, "#")
+	return text
+}
+
+// DialNode connects to a replica of the same group, by its name.
+func (g *Group) DialNode(name string, timeout time.Duration) (net.Conn, error) {
+	node, _, _ := strings.Cut(name, "#")
 	ctx, cancel := context.WithTimeout(g.ctx, timeout)
 	defer cancel()
-	c, err := g.t.dial(ctx, node, hello{kind: kindGroup, group: g.ID}, &g.conns)
+	c, err := g.t.dial(ctx, node, hello{kind: kindGroup, group: g.ID, service: special(name)}, &g.conns)
 	if err != nil {
 		return nil, err // not a nil *conn in an interface
 	}

@@ -38,7 +38,7 @@ type hello struct {
 	to, from string // node ids
 	kind     kind
 	group    GroupID
-	service  string
+	service  string // of a group: what tells the wanted replica from others of the node
 }
 
 var errHello = errors.New("not a hello of starling")

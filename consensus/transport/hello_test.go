@@ -208,7 +208,7 @@ func ask(t *testing.T, b peer, say []byte) reply {
 
 func openGroup(t *testing.T, p peer, id GroupID) *Group {
 	t.Helper()
-	g, err := p.Transport.Group(id)
+	g, err := p.Transport.Group(id, p.Transport.Node)
 	if err != nil {
 		t.Fatal(err)
 	}

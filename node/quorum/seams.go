@@ -118,7 +118,7 @@ func (s groups) Status(shard int) (meta.Status, bool) {
 		Incarnation: g.ID.Incarnation, Leader: st.Leader, Term: st.Term, Open: st.Open, Last: st.LastIndex, Config: st.Config,
 	}
 	for _, r := range st.Replicas {
-		out.Members = append(out.Members, meta.MemberStatus{Node: r.Node, Voter: r.Voter, Match: r.Match, Lag: r.Lag, Heard: r.Heard})
+		out.Members = append(out.Members, meta.MemberStatus{Node: r.Node, Life: r.Life, Voter: r.Voter, Match: r.Match, Lag: r.Lag, Heard: r.Heard})
 	}
 	return out, true
 }
@@ -129,17 +129,18 @@ func (s groups) Change(ctx context.Context, shard int, a meta.Action) error {
 	if g == nil {
 		return fmt.Errorf("shard %d has no replica here", shard)
 	}
+	member := consensus.Name(a.Node, a.Life)
 	switch a.Do {
 	case meta.AddNonvoter:
-		return g.Change(ctx, consensus.AddNonvoter, a.Node, a.Config)
+		return g.Change(ctx, consensus.AddNonvoter, member, a.Config)
 	case meta.AddVoter:
-		return g.Change(ctx, consensus.AddVoter, a.Node, a.Config)
+		return g.Change(ctx, consensus.AddVoter, member, a.Config)
 	case meta.Demote:
-		return g.Change(ctx, consensus.Demote, a.Node, a.Config)
+		return g.Change(ctx, consensus.Demote, member, a.Config)
 	case meta.Remove:
-		return g.Change(ctx, consensus.Remove, a.Node, a.Config)
+		return g.Change(ctx, consensus.Remove, member, a.Config)
 	case meta.Transfer:
-		return s.q.groups.Transfer(ctx, g, a.Node)
+		return s.q.groups.Transfer(ctx, g, member)
 	}
 	panic(fmt.Sprintf("BUG: action %q", a.Do))
 }

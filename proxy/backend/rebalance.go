@@ -33,3 +33,15 @@ func (c RebalanceConfig) Validate(fault func(key, format string, args ...any)) {
 		fault("min_residence", "%v is negative; write 0s for none, or a time such as 5m", c.MinResidence)
 	}
 }
+
+// Crowd is how many streams are at the backend as p2c counts them: on all nodes, as
+// far as these have said, and failures that weigh like streams.
+func (b *Backend) Crowd(now time.Time) float64 {
+	s := b.pool.now.Load()
+	c := choice{pool: b.pool, set: s, list: s.list, now: now}
+	return c.streams(b) - 1
+}
+
+// Knee is how many streams at a backend slow each other to half the speed of one
+// alone.
+func (p *Pool) Knee() float64 { return p.now.Load().knee }

@@ -22,7 +22,6 @@ type question struct {
 	Revision uint64        `json:"revision"`          // of its map
 	Groups   map[int]Group `json:"groups,omitempty"`  // those it leads
 	Command  []byte        `json:"command,omitempty"` // for the leader of meta to propose
-	Expel    *Own          `json:"expel,omitempty"`   // a replica of the asker that its group is to let go
 }
 
 // reply is the answer.
@@ -53,9 +52,6 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 	}
 	if q.Command != nil {
 		r.refuse(k.obey(ctx, q.Command, &r))
-	}
-	if q.Expel != nil {
-		r.refuse(k.expel(ctx, from, *q.Expel))
 	}
 	if m := k.Map(); m != nil && m.Revision > q.Revision {
 		r.Map = m.Encode()
@@ -122,40 +118,6 @@ func (k *Keeper) Propose(ctx context.Context, c Command) (Result, error) {
 		return Result{}, errors.New(a.Refused)
 	}
 	return Result{Revision: a.Revision}, nil
-}
-
-// expel takes a replica out of a group that is led here, if a majority stays.
-func (k *Keeper) expel(ctx context.Context, from string, r Own) error {
-	st, open := k.o.Groups.Status(r.Shard)
-	if !open || !st.Open || st.Incarnation != r.Incarnation {
-		return fmt.Errorf("shard %d: it is not led here", r.Shard)
-	}
-	n := &next{self: k.o.Self, g: k.watch(r.Shard, st)}
-	m, in := n.g.member(from)
-	switch {
-	case !in:
-		return nil // it is out already
-	case m.Voter && !n.majority(from, 0):
-		return fmt.Errorf("shard %d: without node %s too few of the voters would be alive", r.Shard, from)
-	}
-	return k.o.Groups.Change(ctx, r.Shard, Action{Do: Remove, Node: from, Config: st.Config, Why: "its log is broken"})
-}
-
-// askToExpel asks the nodes of a shard to let a replica of this one go.
-func (k *Keeper) askToExpel(ctx context.Context, r Own) error {
-	m := k.Map()
-	var errs []error
-	for _, other := range m.Shards[r.Shard].Replicas {
-		if other.Node == k.o.Self {
-			continue
-		}
-		a, err := k.ask(ctx, other.Node, question{Revision: m.Revision, Expel: &r})
-		if err == nil && a.Refused == "" {
-			return nil
-		}
-		errs = append(errs, err, errors.New(a.Refused))
-	}
-	return errors.Join(append(errs, errors.New("no leader of the shard answered"))...)
 }
 
 // ask asks another node, and takes its map if it is newer.

@@ -162,6 +162,12 @@ func (m *Map) setShard(c Command) error {
 			return fmt.Errorf("%w: node %s is none of the cluster", ErrInvalid, r.Node)
 		}
 	}
+	next.Replicas = slices.Clone(next.Replicas)
+	for i, r := range next.Replicas {
+		if r.Life == 0 {
+			next.Replicas[i].Life = m.Revision
+		}
+	}
 	next.Revision = m.Revision
 	m.Shards[c.Number] = next
 	return nil

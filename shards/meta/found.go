@@ -109,7 +109,7 @@ func NewMap(founder string, count, replicas int, level uint32, nodes []Newcomer)
 	for i := range m.Shards {
 		m.Shards[i] = Shard{Phase: Planned, Replicas: []Replica{}, Revision: 1}
 	}
-	m.Shards[0] = Shard{Incarnation: 1, Phase: Ready, Founder: founder, Replicas: []Replica{{founder, true}}, Revision: 1}
+	m.Shards[0] = Shard{Incarnation: 1, Phase: Ready, Founder: founder, Replicas: []Replica{{Node: founder, Life: 1, Voter: true}}, Revision: 1}
 	return m
 }
 

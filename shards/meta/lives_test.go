@@ -191,7 +191,7 @@ func (w *world) survives(lost *box) bool {
 					continue
 				}
 				voters++
-				if o := w.nodes[r.Node]; o != lost && l.peer(r.Node) != nil {
+				if o := w.nodes[r.Node]; o != lost && l.peer(r) != nil {
 					live++
 				}
 			}

@@ -9,7 +9,7 @@ import (
 type Own struct {
 	Shard       int    `json:"shard"`
 	Incarnation uint32 `json:"incarnation"`
-	Life        uint64 `json:"life"`              // counts how often the node began it from nothing
+	Life        uint64 `json:"life"`
 	Founded     bool   `json:"founded,omitempty"` // this node has made the group, or tried to: never again
 	Map         uint64 `json:"map"`               // revision of the map that asked for it
 }
@@ -47,14 +47,17 @@ func Local(m *Map, self string, own []Own, open func(Own) bool) (errands []Erran
 			if open(o) {
 				errands = append(errands, Errand{Do: CloseIt, Own: o})
 			}
-		case o.Incarnation < s.Incarnation, !s.keeps(self):
+		case o.Incarnation < s.Incarnation, !s.keepsOwn(self, o.Life):
 			errands = append(errands, Errand{Do: DeleteIt, Own: o})
 		}
 	}
 	for i, s := range m.Shards {
-		if s.Phase != Planned && s.keeps(self) && !slices.ContainsFunc(own, func(o Own) bool { return o.Shard == i && o.Incarnation >= s.Incarnation }) {
+		r, wanted := s.Wants(self)
+		if wanted && s.Phase != Planned && !slices.ContainsFunc(own, func(o Own) bool {
+			return o.Shard == i && (o.Incarnation > s.Incarnation || o.Incarnation == s.Incarnation && o.Life >= r.Life)
+		}) {
 			found := s.Founder == self && (s.Phase == Creating || m.atFounding(i))
-			errands = append(errands, Errand{OpenIt, Own{Shard: i, Incarnation: s.Incarnation, Founded: found, Map: m.Revision}, found})
+			errands = append(errands, Errand{OpenIt, Own{Shard: i, Incarnation: s.Incarnation, Life: r.Life, Founded: found, Map: m.Revision}, found})
 		}
 	}
 	return errands
@@ -71,8 +74,7 @@ const ownFile = "replicas.json"
 
 // owned is its content.
 type owned struct {
-	Replicas []Own          `json:"replicas"`
-	Lives    map[int]uint64 `json:"lives"` // by shard: the last one that was begun
+	Replicas []Own `json:"replicas"`
 }
 
 func saveOwn(f files, o owned) error {
@@ -89,9 +91,6 @@ func loadOwn(f files) (o owned, err error) {
 	}
 	if err != nil {
 		return owned{}, fmt.Errorf("load this node's replicas: %v/%s: %w; move the data directory away to start as a new node", f, ownFile, err)
-	}
-	if o.Lives == nil {
-		o.Lives = make(map[int]uint64)
 	}
 	return o, nil
 }

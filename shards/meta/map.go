@@ -64,8 +64,14 @@ const (
 )
 
 // Replica is one wanted member of a shard's group.
+//
+// Life tells a node's replicas of a shard apart, the earlier and the later: it is
+// the revision of the map that gave the node this one (0 in a command: a new one).
+// To the group they are two members, for the later one knows nothing of what the
+// earlier one has promised.
 type Replica struct {
 	Node  string `json:"node"`
+	Life  uint64 `json:"life"`
 	Voter bool   `json:"voter"`
 }
 
@@ -137,6 +143,15 @@ func (s Shard) Wants(node string) (Replica, bool) {
 	return Replica{}, false
 }
 
+// has returns the shard's wanted replica that a member of its group is.
+func (s Shard) has(m Member) (Replica, bool) {
+	r, wanted := s.Wants(m.Node)
+	if r.Life != m.Life {
+		return Replica{}, false
+	}
+	return r, wanted
+}
+
 // Voters is how many replicas shall vote.
 func (s Shard) Voters() (n int) {
 	for _, r := range s.Replicas {
@@ -152,6 +167,12 @@ func (s Shard) Voters() (n int) {
 func (s Shard) keeps(node string) bool {
 	_, wanted := s.Wants(node)
 	return wanted || s.Step != nil && slices.Contains(s.Step.Leaving, node)
+}
+
+// keepsOwn is keeps for one life of a replica: one that another is to follow goes.
+func (s Shard) keepsOwn(node string, life uint64) bool {
+	r, wanted := s.Wants(node)
+	return wanted && r.Life == life || !wanted && s.keeps(node)
 }
 
 // clone is a copy whose tables may be changed; what they hold must be replaced,

@@ -58,7 +58,7 @@ func must(t testing.TB, m *Map, commands ...Command) *Map {
 func set(nodes ...string) (all []Replica) {
 	for _, n := range nodes {
 		id, isNonvoter := strings.CutPrefix(n, "-")
-		all = append(all, Replica{id, !isNonvoter})
+		all = append(all, Replica{id, 1, !isNonvoter})
 	}
 	return all
 }

@@ -18,6 +18,7 @@ type Status struct {
 // MemberStatus is one member; all but Node and Voter on the leader alone.
 type MemberStatus struct {
 	Node  string
+	Life  uint64
 	Voter bool
 	Match uint64        // 0: not known
 	Lag   uint64        // committed entries that it lacks
@@ -42,6 +43,7 @@ const (
 type Action struct {
 	Do     Deed
 	Node   string
+	Life   uint64 // of the node's replica
 	Config uint64
 	Why    string // of Wait: what for; "": all is as it should be
 }
@@ -75,15 +77,15 @@ type next struct {
 	config uint64
 }
 
-func (n *next) act(do Deed, node, why string) (Action, bool) {
-	return Action{Do: do, Node: node, Config: n.config, Why: why}, true
+func (n *next) act(do Deed, node string, life uint64, why string) (Action, bool) {
+	return Action{Do: do, Node: node, Life: life, Config: n.config, Why: why}, true
 }
 
 // clear takes out non-voters that are not wanted: they count for nothing.
 func (n *next) clear() (Action, bool) {
 	for _, m := range n.g.Members {
-		if _, wanted := n.s.Wants(m.Node); !wanted && !m.Voter {
-			return n.act(Remove, m.Node, "it is not wanted and has no vote")
+		if _, wanted := n.s.has(m); !wanted && !m.Voter {
+			return n.act(Remove, m.Node, m.Life, "it is not wanted and has no vote")
 		}
 	}
 	return Action{}, false
@@ -92,8 +94,8 @@ func (n *next) clear() (Action, bool) {
 // invite adds what is wanted, for now without a vote.
 func (n *next) invite() (Action, bool) {
 	for _, r := range n.s.Replicas {
-		if _, in := n.g.member(r.Node); !in {
-			return n.act(AddNonvoter, r.Node, "it shall have a replica")
+		if _, in := n.g.member(r); !in {
+			return n.act(AddNonvoter, r.Node, r.Life, "it shall have a replica")
 		}
 	}
 	return Action{}, false
@@ -103,7 +105,7 @@ func (n *next) invite() (Action, bool) {
 // vote.
 func (n *next) bury() (Action, bool) {
 	for _, m := range n.g.Members {
-		if r, _ := n.s.Wants(m.Node); !m.Voter || r.Voter || m.Live || m.Node == n.self {
+		if r, _ := n.s.has(m); !m.Voter || r.Voter || m.Live || m.Node == n.self {
 			continue
 		}
 		if late := n.late(); late != "" {
@@ -118,17 +120,17 @@ func (n *next) bury() (Action, bool) {
 // have caught up, so that an even number does not last.
 func (n *next) promote() (Action, bool) {
 	for _, r := range n.s.Replicas {
-		m, _ := n.g.member(r.Node)
+		m, _ := n.g.member(r)
 		if !r.Voter || m.Voter {
 			continue
 		}
 		if late := n.late(); late != "" && n.voters()%2 == 1 {
 			return Action{Why: late}, true
 		}
-		if !n.caughtUp(m) || !n.majority("", 1) {
+		if !n.caughtUp(m) || !n.majority(Member{}, 1) {
 			continue
 		}
-		return n.act(AddVoter, r.Node, "it has caught up")
+		return n.act(AddVoter, r.Node, r.Life, "it has caught up")
 	}
 	return Action{}, false
 }
@@ -136,7 +138,7 @@ func (n *next) promote() (Action, bool) {
 // late names a wanted voter that cannot vote yet.
 func (n *next) late() string {
 	for _, r := range n.s.Replicas {
-		if m, _ := n.g.member(r.Node); r.Voter && !m.Voter && !n.caughtUp(m) {
+		if m, _ := n.g.member(r); r.Voter && !m.Voter && !n.caughtUp(m) {
 			return fmt.Sprintf("node %s has not caught up", r.Node)
 		}
 	}
@@ -156,19 +158,19 @@ func (n *next) caughtUp(m Member) bool {
 // dismiss takes votes away that are not wanted, once all have theirs that shall.
 func (n *next) dismiss() (Action, bool) {
 	for _, m := range n.g.Members {
-		if r, _ := n.s.Wants(m.Node); !m.Voter || r.Voter {
+		if r, _ := n.s.has(m); !m.Voter || r.Voter {
 			continue
 		}
 		for _, r := range n.s.Replicas {
-			if in, _ := n.g.member(r.Node); r.Voter && !in.Voter {
+			if in, _ := n.g.member(r); r.Voter && !in.Voter {
 				return Action{Why: fmt.Sprintf("node %s has no vote yet", r.Node)}, true
 			}
 		}
 		if m.Node != n.self {
 			return n.drop(m, "its replica is not wanted any more")
 		}
-		if heir := n.heir(); heir != "" {
-			return n.act(Transfer, heir, "this node gives its replica away")
+		if heir, ok := n.heir(); ok {
+			return n.act(Transfer, heir.Node, heir.Life, "this node gives its replica away")
 		}
 		return Action{Why: "nobody can take the lead from this node"}, true
 	}
@@ -177,18 +179,18 @@ func (n *next) dismiss() (Action, bool) {
 
 // drop takes a voter's vote, or all of it, if a majority stays.
 func (n *next) drop(m Member, why string) (Action, bool) {
-	if !n.majority(m.Node, 0) {
+	if !n.majority(m, 0) {
 		return Action{Why: fmt.Sprintf("without node %s too few of the voters would be alive", m.Node)}, true
 	}
-	if _, stays := n.s.Wants(m.Node); stays {
-		return n.act(Demote, m.Node, why)
+	if _, stays := n.s.has(m); stays {
+		return n.act(Demote, m.Node, m.Life, why)
 	}
-	return n.act(Remove, m.Node, why)
+	return n.act(Remove, m.Node, m.Life, why)
 }
 
-// majority tells whether the living voters are one, now and without a node, or
+// majority tells whether the living voters are one, now and without a member, or
 // with some living ones more.
-func (n *next) majority(without string, more int) bool {
+func (n *next) majority(without Member, more int) bool {
 	voters, live, liveLeft := 0, 0, 0
 	for _, m := range n.g.Members {
 		if !m.Voter {
@@ -197,13 +199,13 @@ func (n *next) majority(without string, more int) bool {
 		voters++
 		if m.Live || m.Node == n.self {
 			live++
-			if m.Node != without {
+			if m != without {
 				liveLeft++
 			}
 		}
 	}
 	left := voters + more
-	if without != "" {
+	if without.Voter {
 		left--
 	}
 	return 2*live > voters && 2*(liveLeft+more) > left
@@ -219,22 +221,23 @@ func (n *next) voters() (count int) {
 }
 
 // heir is a wanted voter that can lead.
-func (n *next) heir() string {
+func (n *next) heir() (Member, bool) {
 	for _, r := range n.s.Replicas {
-		if m, _ := n.g.member(r.Node); r.Voter && m.Voter && m.Live && m.Level > 0 && m.Node != n.self {
-			return m.Node
+		if m, _ := n.g.member(r); r.Voter && m.Voter && m.Live && m.Level > 0 && m.Node != n.self {
+			return m, true
 		}
 	}
-	return ""
+	return Member{}, false
 }
 
 // handOver gives the lead to the node that should have it, so that leaders are
 // spread.
 func (n *next) handOver(shard int) Action {
 	to := Leaders(n.m)[shard]
-	if m, _ := n.g.member(to); to == n.self || !m.Voter || !m.Live || m.Level < levelFor {
+	r, _ := n.s.Wants(to)
+	if m, _ := n.g.member(r); to == n.self || !m.Voter || !m.Live || m.Level < levelFor {
 		return Action{}
 	}
-	a, _ := n.act(Transfer, to, "leaders are spread")
+	a, _ := n.act(Transfer, to, r.Life, "leaders are spread")
 	return a
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 )
@@ -71,7 +70,6 @@ func (k *Keeper) do(ctx context.Context, e Errand) error {
 	r := e.Own
 	switch e.Do {
 	case OpenIt:
-		r.Life = k.lives(r.Shard) + 1
 		if err := k.note(append(k.Own(), r)); err != nil {
 			return err
 		}
@@ -89,26 +87,14 @@ func (k *Keeper) do(ctx context.Context, e Errand) error {
 	return k.note(slices.DeleteFunc(k.Own(), func(o Own) bool { return o == r }))
 }
 
-func (k *Keeper) lives(shard int) uint64 {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.own.Lives[shard]
-}
-
-// note writes this node's replicas down, and which lives were begun.
+// note writes this node's replicas down.
 func (k *Keeper) note(all []Own) error {
-	k.mu.Lock()
-	next := owned{Replicas: all, Lives: maps.Clone(k.own.Lives)}
-	k.mu.Unlock()
-	for _, r := range all {
-		next.Lives[r.Shard] = max(next.Lives[r.Shard], r.Life)
-	}
-	if err := saveOwn(k.o.files, next); err != nil {
+	if err := saveOwn(k.o.files, owned{all}); err != nil {
 		return err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.own = next
+	k.own.Replicas = all
 	return nil
 }
 
@@ -135,15 +121,27 @@ func (k *Keeper) begin(ctx context.Context, r Own, found bool) {
 	k.open[r.Shard] = r
 }
 
-// renew has a replica with a broken log taken out of its group, and then begins it
-// from nothing: with what it forgot, its vote would count twice.
+// renew asks for another life of a replica whose log is broken: with what it forgot,
+// its vote would count twice. The map then takes it away and gives the new one.
 func (k *Keeper) renew(ctx context.Context, r Own) error {
+	m := k.Map()
+	s := m.Shards[r.Shard]
+	if wanted, ok := s.Wants(k.o.Self); !ok || wanted.Life != r.Life {
+		return nil // it goes anyway
+	}
+	s.Replicas = slices.Clone(s.Replicas)
+	for i := range s.Replicas {
+		if s.Replicas[i].Node == k.o.Self {
+			s.Replicas[i].Life = 0
+		}
+	}
+	s.Step = &Step{Kind: Replace, Node: k.o.Self, Reason: "the log of its replica is broken"}
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
-	if err := k.askToExpel(ctx, r); err != nil {
-		return fmt.Errorf("its group does not take it out: %w", err)
+	if _, err := k.Propose(ctx, Command{Op: OpShard, Number: r.Shard, Seen: s.Revision, Shard: &s}); err != nil {
+		return fmt.Errorf("ask for a new life of the replica: %w", err)
 	}
-	return k.do(ctx, Errand{Do: DeleteIt, Own: r}) // the next round opens its next life
+	return nil
 }
 
 // stepLoop takes the next step of each group that this node leads, side by side.
@@ -253,7 +251,7 @@ func (k *Keeper) proposeFounding(ctx context.Context) error {
 // pace is since when the members of a group have kept up, in one term.
 type pace struct {
 	term  uint64
-	since map[string]time.Duration
+	since map[Replica]time.Duration // Voter is left out
 }
 
 // watch is the group as a report has it.
@@ -262,18 +260,19 @@ func (k *Keeper) watch(shard int, st Status) Group {
 	defer k.mu.Unlock()
 	now, p := k.o.Now(), k.paces[shard]
 	if p.term != st.Term {
-		p = pace{st.Term, make(map[string]time.Duration)}
+		p = pace{st.Term, make(map[Replica]time.Duration)}
 		k.paces[shard] = p
 	}
 	g := Group{Incarnation: st.Incarnation, Leader: k.o.Self, Term: st.Term, Last: st.Last}
 	for _, s := range st.Members {
-		m := Member{Node: s.Node, Voter: s.Voter, Live: s.Node == k.o.Self || s.Match > 0 && s.Heard < liveFor}
+		of := Replica{Node: s.Node, Life: s.Life}
+		m := Member{Node: s.Node, Life: s.Life, Voter: s.Voter, Live: s.Node == k.o.Self || s.Match > 0 && s.Heard < liveFor}
 		if !m.Live || s.Match == 0 || s.Lag > fewLacked {
-			delete(p.since, s.Node)
-		} else if since, kept := p.since[s.Node]; kept {
+			delete(p.since, of)
+		} else if since, kept := p.since[of]; kept {
 			m.Level = now - since
 		} else {
-			p.since[s.Node] = now
+			p.since[of] = now
 		}
 		g.Members = append(g.Members, m)
 	}

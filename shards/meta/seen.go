@@ -31,6 +31,7 @@ type Group struct {
 // Member is one member of a group, as its leader sees it.
 type Member struct {
 	Node  string
+	Life  uint64
 	Voter bool
 	Live  bool          // it answered lately
 	Level time.Duration // for so long it has lacked a few entries at most; 0: it lacks more
@@ -46,9 +47,10 @@ const (
 	joinWait    = 10 * time.Second // shards are created after it, though nodes of the founding are missing
 )
 
-func (g Group) member(node string) (Member, bool) {
+// member returns the member that a wanted replica is.
+func (g Group) member(r Replica) (Member, bool) {
 	for _, m := range g.Members {
-		if m.Node == node {
+		if m.Node == r.Node && m.Life == r.Life {
 			return m, true
 		}
 	}
@@ -64,7 +66,7 @@ func (g Group) as(wanted []Replica) bool {
 		return false
 	}
 	for _, r := range wanted {
-		if m, ok := g.member(r.Node); !ok || m.Voter != r.Voter {
+		if m, ok := g.member(r); !ok || m.Voter != r.Voter {
 			return false
 		}
 	}

@@ -136,7 +136,7 @@ func (b *box) Open(r Own, found bool) error {
 		l = &log{box: b, own: r}
 		b.logs[key(r)] = l
 		if found {
-			l.entries = []entry{{config: []Replica{{b.id, true}}}}
+			l.entries = []entry{{config: []Replica{{b.id, r.Life, true}}}}
 		}
 	}
 	l.open = true
@@ -166,18 +166,18 @@ func (b *box) Status(shard int) (Status, bool) {
 		return Status{}, false
 	}
 	config, index := l.config()
-	if p := l.peer(l.leader); p == nil || !p.leads {
+	if p := l.at(l.leader); p == nil || !p.leads {
 		l.leader = ""
 	}
 	st := Status{Incarnation: l.own.Incarnation, Leader: l.leader, Term: l.term, Last: uint64(len(l.entries)), Config: uint64(index)}
 	st.Open = l.leads && l.commit > 0 && l.entries[l.commit-1].term == l.term
 	for _, r := range config {
-		m := MemberStatus{Node: r.Node, Voter: r.Voter}
-		if at, ok := l.answer[r.Node]; ok && l.leads {
-			m.Match, m.Heard = uint64(l.match[r.Node]), b.w.now-at
-			m.Lag = uint64(max(0, l.commit-l.match[r.Node]))
+		m := MemberStatus{Node: r.Node, Life: r.Life, Voter: r.Voter}
+		if at, ok := l.answer[nameOf(r)]; ok && l.leads {
+			m.Match, m.Heard = uint64(l.match[nameOf(r)]), b.w.now-at
+			m.Lag = uint64(max(0, l.commit-l.match[nameOf(r)]))
 		}
-		if r.Node == b.id {
+		if l.is(r) {
 			m.Match = uint64(len(l.entries))
 		}
 		st.Members = append(st.Members, m)
@@ -192,14 +192,14 @@ func (b *box) Change(_ context.Context, shard int, a Action) error {
 	case !l.leads || index > l.commit || uint64(index) != a.Config:
 		return fmt.Errorf("%w: not now", errLost)
 	case a.Do == Transfer:
-		return l.transfer(a.Node)
+		return l.transfer(Replica{Node: a.Node, Life: a.Life})
 	}
-	next := without(config, a.Node)
+	next := slices.DeleteFunc(slices.Clone(config), func(r Replica) bool { return r.Node == a.Node && r.Life == a.Life })
 	switch a.Do {
 	case AddNonvoter, Demote:
-		next = add(next, Replica{a.Node, false})
+		next = add(next, Replica{a.Node, a.Life, false})
 	case AddVoter:
-		next = add(next, Replica{a.Node, true})
+		next = add(next, Replica{a.Node, a.Life, true})
 	}
 	b.w.check(shard, config, next, a)
 	b.w.steps++
@@ -271,7 +271,20 @@ func (l *log) config() ([]Replica, int) {
 	return nil, 0
 }
 
-func (l *log) peer(node string) *log {
+func nameOf(r Replica) string { return fmt.Sprint(r.Node, "#", r.Life) }
+
+func (l *log) is(r Replica) bool { return l.box.id == r.Node && l.own.Life == r.Life }
+
+// peer is a member that this one reaches.
+func (l *log) peer(r Replica) *log {
+	if p := l.at(r.Node); p != nil && p.is(r) {
+		return p
+	}
+	return nil
+}
+
+// at is what there is of the group on a node.
+func (l *log) at(node string) *log {
 	o := l.box.w.nodes[node]
 	if o == nil || !l.box.reaches(o) {
 		return nil
@@ -297,7 +310,7 @@ func (l *log) append(e entry) error {
 func (l *log) replicate() {
 	config, _ := l.config()
 	for _, r := range config {
-		p := l.peer(r.Node)
+		p := l.peer(r)
 		if p == nil || p == l || l.box.w.r.IntN(20) == 0 {
 			continue
 		}
@@ -319,7 +332,7 @@ func (l *log) replicate() {
 		if same < len(l.entries) || len(p.entries) > len(l.entries) {
 			p.entries = slices.Clip(l.entries[:min(len(l.entries), same+50)])
 		}
-		l.match[r.Node], l.answer[r.Node] = min(len(p.entries), len(l.entries)), l.box.w.now
+		l.match[nameOf(r)], l.answer[nameOf(r)] = min(len(p.entries), len(l.entries)), l.box.w.now
 		p.commit = max(p.commit, min(l.commit, len(p.entries)))
 	}
 	l.advance(config)
@@ -331,7 +344,7 @@ func (l *log) advance(config []Replica) {
 		for _, r := range config {
 			if r.Voter {
 				voters++
-				if r.Node == l.box.id || l.match[r.Node] >= at {
+				if l.is(r) || l.match[nameOf(r)] >= at {
 					have++
 				}
 			}
@@ -348,7 +361,7 @@ func (l *log) stand(force bool) bool {
 	config, _ := l.config()
 	votes, voters := 0, 0
 	var granted []*log
-	if p := l.peer(l.leader); !force && p != nil && p.leads {
+	if p := l.at(l.leader); !force && p != nil && p.leads {
 		return false
 	}
 	for _, r := range config {
@@ -356,11 +369,11 @@ func (l *log) stand(force bool) bool {
 			continue
 		}
 		voters++
-		p := l.peer(r.Node)
+		p := l.peer(r)
 		if p == nil {
 			continue
 		}
-		if old := l.box.w.nodes[p.leader]; !force && p != l && old != nil && p.peer(p.leader) != nil && p.peer(p.leader).leads {
+		if old := p.at(p.leader); !force && p != l && old != nil && old.leads {
 			continue // it has heard its leader lately
 		}
 		if p.term > l.term {
@@ -372,7 +385,7 @@ func (l *log) stand(force bool) bool {
 			granted = append(granted, p)
 		}
 	}
-	if self, _ := (Shard{Replicas: config}).Wants(l.box.id); !self.Voter || 2*votes <= voters {
+	if !slices.Contains(config, Replica{l.box.id, l.own.Life, true}) || 2*votes <= voters {
 		return false
 	}
 	for _, p := range granted {
@@ -415,8 +428,8 @@ func (l *log) lead() {
 	_ = l.append(entry{client: -1})
 }
 
-func (l *log) transfer(node string) error {
-	p := l.peer(node)
+func (l *log) transfer(to Replica) error {
+	p := l.peer(to)
 	if p == nil || len(p.entries) < len(l.entries) {
 		return errLost
 	}

@@ -27,7 +27,7 @@ func (p *plan) follow(i int) {
 		return
 	}
 	for _, r := range s.Replicas {
-		if m, _ := g.member(r.Node); (m.Node == "" || m.Voter != r.Voter) && !p.m.Nodes[r.Node].fit() && r.Voter {
+		if m, _ := g.member(r); (m.Node == "" || m.Voter != r.Voter) && !p.m.Nodes[r.Node].fit() && r.Voter {
 			p.rethink(i, s, g)
 			return
 		}
@@ -38,7 +38,11 @@ func (p *plan) follow(i int) {
 func (p *plan) rethink(i int, s Shard, g Group) {
 	s.Replicas = nil
 	for _, m := range g.Members {
-		s.Replicas = add(s.Replicas, Replica{m.Node, m.Voter})
+		if r, twice := s.Wants(m.Node); !twice {
+			s.Replicas = add(s.Replicas, Replica{m.Node, m.Life, m.Voter})
+		} else if m.Life > r.Life {
+			s.Replicas = add(without(s.Replicas, m.Node), Replica{m.Node, m.Life, m.Voter})
+		}
 	}
 	for _, kind := range []func(int, Shard) bool{p.replace, p.grow, p.evacuate, p.shrink} {
 		if kind(i, s) {
@@ -81,7 +85,7 @@ func (p *plan) swap(i int, s Shard, from Replica, step Step) bool {
 	if to == "" {
 		return false
 	}
-	p.step(i, s, add(beside, Replica{to, from.Voter}), step)
+	p.step(i, s, add(beside, Replica{Node: to, Voter: from.Voter}), step)
 	return true
 }
 
@@ -193,7 +197,7 @@ func (p *plan) spread(i int, s Shard) bool {
 		default:
 			continue
 		}
-		p.step(i, s, add(beside, Replica{to, r.Voter}), Step{Kind: Move, Node: r.Node, Reason: reason})
+		p.step(i, s, add(beside, Replica{Node: to, Voter: r.Voter}), Step{Kind: Move, Node: r.Node, Reason: reason})
 		return true
 	}
 	return false
@@ -220,7 +224,7 @@ func (p *plan) mayCopy(i int) func(string) bool {
 			continue
 		}
 		for _, r := range s.Replicas {
-			if m, ok := g.member(r.Node); !ok || r.Voter && !m.Voter {
+			if m, ok := g.member(r); !ok || r.Voter && !m.Voter {
 				copies[r.Node]++
 				all++
 			}

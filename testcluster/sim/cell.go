@@ -14,6 +14,9 @@ type Cell struct {
 	Seed    uint64
 	Faults  []Fault
 	Rule    Rule
+
+	Sessions *Sessions     // nil: every request stands alone
+	Window   time.Duration // that is measured from the first fault on, at least; 0: a minute
 }
 
 // Rule is who places the requests.
@@ -117,7 +120,7 @@ func (c *Cell) window(jobs []Job) (from, to float64) {
 	}
 	from, to = math.Inf(1), 0
 	for _, f := range c.Faults {
-		from, to = min(from, f.From), max(to, f.To, f.From+leastWindow)
+		from, to = min(from, f.From), max(to, f.To, f.From+leastWindow, f.From+c.Window.Seconds())
 	}
 	return from, to
 }

@@ -89,7 +89,7 @@ func (s *server) activate(r *request) {
 		s.work = 0 // small figures keep the sum exact however long a run is
 	}
 	r.begun = s.work
-	r.mark = s.work + r.job.prefill() + 1.0/decodeRate
+	r.mark = s.work + r.prefill() + 1.0/decodeRate
 	r.place = len(s.marks)
 	s.marks = append(s.marks, r)
 	s.up(r.place)
@@ -103,7 +103,7 @@ func (s *server) reach(now float64) (r *request, first bool) {
 	s.work, s.now = r.mark, now
 	if !r.answering {
 		r.answering = true
-		r.mark = r.begun + r.job.Work() // at once, where the first token is the last
+		r.mark = r.begun + r.work() // at once, where the first token is the last
 		s.down(0)
 		return r, true
 	}

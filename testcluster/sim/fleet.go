@@ -43,6 +43,7 @@ type proxy struct {
 	phantoms []float64           // its own, by server, as it reported them last
 	onWay    bool
 	asks     float64 // when it asks the engines next
+	begun    uint64  // requests that it placed
 }
 
 // hearsay is what all proxies together say of a server.
@@ -99,7 +100,11 @@ func (p *proxy) find(ids []string) {
 
 func (f *fleet) pick(now float64, r *request) (server int, a answer) {
 	p := &f.proxies[r.job.Proxy]
-	l, err := p.pool.Pick(moment(now), backend.Ask{Tried: r.claim.tried, Hash: r.job.Key})
+	l, err := p.pool.Pick(moment(now), p.ask(r))
+	if r.session != nil && errors.Is(err, backend.ErrNone) && r.session.bound >= 0 {
+		r.session.bound = -1 // it cannot be served where it was
+		l, err = p.pool.Pick(moment(now), p.ask(r))
+	}
 	switch {
 	case errors.Is(err, backend.ErrFull):
 		return 0, full
@@ -108,6 +113,7 @@ func (f *fleet) pick(now float64, r *request) (server int, a answer) {
 	}
 	server = l.Backend().Beside.(int)
 	f.heard[server].inFlight++
+	p.begun++
 	r.claim.lease, r.claim.place = l, len(p.live)
 	p.live = append(p.live, r)
 	return server, placed
@@ -153,7 +159,7 @@ func (f *fleet) settled(now float64, r *request) {
 // progress tells the pool of the tokens that a stream got since it was told last.
 func (f *fleet) progress(now float64, r *request) {
 	s := &f.servers[r.server]
-	made := min(int((s.workAt(now)-r.begun-r.job.prefill())*decodeRate+1e-6), r.job.Output)
+	made := min(int((s.workAt(now)-r.begun-r.prefill())*decodeRate+1e-6), r.job.Output)
 	if n := made - r.claim.told; n > 0 {
 		r.claim.lease.Progress(n, n*tokenBytes)
 		r.claim.told = made

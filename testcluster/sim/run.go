@@ -19,6 +19,8 @@ type request struct {
 	sent      float64 // when it came to its server
 	first     float64 // when its first token was made
 	claim     claim
+	session   *session // nil: it stands alone
+	lost      int      // tokens of the session's context that its server has to read again
 }
 
 // placer decides where requests go, and is told what becomes of them.
@@ -85,6 +87,7 @@ type run struct {
 	open    int // requests that are not settled
 	tally   tally
 	picks   *[]Pick // nil: nobody wants to know
+	talks   *talks  // nil: no sessions
 }
 
 // Run plays the cell and says how it went.
@@ -118,7 +121,7 @@ func play(c Cell) *run {
 }
 
 func (r *run) play() {
-	for r.open > 0 || r.next < len(r.jobs) {
+	for r.open > 0 || r.next < len(r.jobs) || r.talks != nil && r.talks.more() {
 		source, now := r.events.first()
 		if math.IsInf(now, 1) {
 			panic("BUG: requests are open and nothing happens any more")
@@ -129,6 +132,9 @@ func (r *run) play() {
 
 func newRun(c *Cell) *run {
 	r := &run{cell: c, jobs: c.Jobs()}
+	if c.Sessions != nil {
+		r.converse()
+	}
 	r.from, r.to = c.window(r.jobs)
 	r.servers = make([]server, len(c.Engines))
 	for i, e := range c.Engines {
@@ -142,7 +148,7 @@ func newRun(c *Cell) *run {
 	} else {
 		r.placer = newFleet(c, r.servers)
 	}
-	r.events = newCalendar(others + len(r.servers) + r.placer.turns())
+	r.events = newCalendar(r.thinks() + 2)
 	r.events.set(arrivals, r.jobs[0].At)
 	r.events.set(samples, r.from)
 	for i := range r.placer.turns() {
@@ -150,6 +156,9 @@ func newRun(c *Cell) *run {
 		r.events.set(others+len(r.servers)+i, next)
 	}
 	r.schedule()
+	if r.talks != nil {
+		r.begin()
+	}
 	return r
 }
 
@@ -166,6 +175,10 @@ func (r *run) step(source int, now float64) {
 		r.nextChange()
 	case server < len(r.servers):
 		r.reach(server, now)
+	case source == r.thinks():
+		r.speak(now)
+	case source == r.plans():
+		r.plan(now)
 	default:
 		next, proxy := r.placer.turn(server-len(r.servers), now)
 		r.events.set(source, next)
@@ -177,14 +190,23 @@ func (r *run) step(source int, now float64) {
 
 func (r *run) arrive(now float64) {
 	q := r.fresh()
-	q.job, q.measured = r.jobs[r.next], now >= r.from && now < r.to
+	q.job = r.jobs[r.next]
+	if r.talks != nil {
+		q.session = r.talks.all[r.next]
+	}
 	r.next++
-	r.open++
 	if r.next < len(r.jobs) {
 		r.events.set(arrivals, r.jobs[r.next].At)
 	} else {
 		r.events.set(arrivals, math.Inf(1))
 	}
+	r.come(q, now)
+}
+
+// come is a request's arrival at its proxy.
+func (r *run) come(q *request, now float64) {
+	r.open++
+	q.measured = now >= r.from && now < r.to
 	if q.measured {
 		r.tally.requests++
 	}
@@ -212,6 +234,9 @@ func (r *run) place(q *request, now float64) bool {
 		}
 		q.server = where
 		q.tries++
+		if q.session != nil {
+			q.lost = q.session.lost(where)
+		}
 		if q.measured {
 			r.tally.attempts[where]++
 		}
@@ -272,6 +297,9 @@ func (r *run) reach(i int, now float64) {
 		r.tally.done(q, now)
 	}
 	proxy := q.job.Proxy
+	if q.session != nil {
+		r.answered(q, now)
+	}
 	r.free(q)
 	r.serve(proxy, now)
 }
@@ -280,6 +308,9 @@ func (r *run) reach(i int, now float64) {
 func (r *run) drop(q *request, count *int) {
 	if q.measured {
 		*count++
+	}
+	if q.session != nil {
+		q.session.over = true // it gives up
 	}
 	r.free(q)
 }

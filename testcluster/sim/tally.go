@@ -12,6 +12,7 @@ type tally struct {
 	attempts                   []int   // by server
 	loadCV, stepCV             float64 // sums over the samples
 	samples                    int
+	moves                      int
 }
 
 // Quantiles of one figure over all requests that were answered.
@@ -29,6 +30,7 @@ type Figures struct {
 	LoadCV   float64   // of streams over speed, among the engines; the mean over time
 	StepCV   float64   // of the time of a step
 	Attempts []float64 // by engine, as shares of the requests
+	Moves    float64   // of sessions, planned ones, per 100 requests
 }
 
 func (t *tally) done(q *request, now float64) {
@@ -62,6 +64,7 @@ func (t *tally) figures() Figures {
 		Failed:   float64(t.failed) / float64(t.requests),
 		LoadCV:   t.loadCV / float64(t.samples),
 		StepCV:   t.stepCV / float64(t.samples),
+		Moves:    100 * float64(t.moves) / float64(t.requests),
 	}
 	for _, n := range t.attempts {
 		f.Attempts = append(f.Attempts, float64(n)/float64(t.requests))
