@@ -6,6 +6,8 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"slices"
@@ -16,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/starling-lb/starling/gossip"
+	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/proxy"
 )
 
@@ -68,6 +71,7 @@ func gathered(t *testing.T) (exposed map[string]string, words []string) {
 		t.Fatalf("the pool without backends answered %q", answer)
 	}
 	joinBare(t, n)
+	addEngine(t, n)
 	families, err := n.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +94,33 @@ func gathered(t *testing.T) (exposed map[string]string, words []string) {
 	}
 	slices.Sort(words)
 	return exposed, slices.Compact(words)
+}
+
+// addEngine gives the node a backend whose engine tells its load, and waits until
+// it was heard.
+func addEngine(t *testing.T, n *Node) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "vllm:num_requests_running 3\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\n")
+	}))
+	t.Cleanup(s.Close)
+	if err := n.AddBackend("used", api.NewBackend{ID: "engine", URL: s.URL, Weight: 1}); err != nil {
+		t.Fatal(err)
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(20 * time.Second); ; <-tick.C {
+		list := n.Backends().Backends
+		i := slices.IndexFunc(list, func(b api.Backend) bool { return b.ID == "engine" })
+		if i >= 0 && list[i].Engine != nil {
+			if got := *list[i].Engine; got != (api.Engine{Name: "vllm", Running: 3, Waiting: 1, Cache: 0.5}) {
+				t.Errorf("the engine said %+v", got)
+			}
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the engine was not heard")
+		}
+	}
 }
 
 // joinBare gives the node another one in its cluster, and waits until it has

@@ -86,6 +86,15 @@ func (n *Node) yield(ctx context.Context) <-chan struct{} {
 	return done
 }
 
+// RPCAddr is where other nodes reach this one's calls, its port resolved; empty
+// for a node alone.
+func (n *Node) RPCAddr() string {
+	if q := n.quorum.Load(); q != nil && n.cfg.Cluster.On() {
+		return q.Addr().String()
+	}
+	return ""
+}
+
 // clusterID is the cluster's id; "": there is none yet.
 func (n *Node) clusterID() string {
 	if q := n.quorum.Load(); q != nil {

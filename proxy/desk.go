@@ -69,6 +69,9 @@ func (c *client) leaveDesk() {
 	if c.server.recording() {
 		c.gist.record = &recordGist{request: d.req.Gist(), status: d.resp.Status, id: string(d.id), trace: d.trace, parent: d.parent}
 	}
+	if v := c.stream.visit; v != nil {
+		v.key, v.cookie = nil, nil // they may lie on the desk
+	}
 	c.desk = nil
 	c.server.clear(d)
 }

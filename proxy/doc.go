@@ -5,5 +5,5 @@
 // invented, and that a client that leaves frees its backend at once. It does
 // not know who owns sessions, nor anything of Raft or gossip.
 //
-// Locks, in order: Server.mu, Stream.mu. Neither is held across I/O.
+// Locks, in order: Server.mu, errand.mu, Stream.mu. None is held across I/O.
 package proxy

@@ -9,21 +9,35 @@ import (
 // errand is the context of a question that others are asked for a stream: it ends
 // when the stream is given up. It is made only when somebody waits for it, since
 // most questions are answered at once: a context costs a lock that all streams
-// share. Whoever asks for it first does so before the question is answered.
+// share. Who keeps it beyond the answer finds it ended.
 type errand struct {
 	stream *Stream
 
 	mu     sync.Mutex // guards the rest
+	open   bool       // the question is not answered yet
 	ctx    context.Context
 	cancel context.CancelFunc
+}
+
+// begin is for right before the question.
+func (e *errand) begin() context.Context {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.open = true
+	return e
 }
 
 // begun is the context itself.
 func (e *errand) begun() context.Context {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ctx != nil {
+	switch {
+	case e.ctx != nil:
 		return e.ctx
+	case !e.open:
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		return ended
 	}
 	s := e.stream
 	e.ctx, e.cancel = s.client.dialContext()
@@ -43,6 +57,7 @@ func (e *errand) over() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.stream
+	e.open = false
 	if e.ctx != nil {
 		s.client.conn.Unwatch()
 		e.cancel()

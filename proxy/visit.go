@@ -86,7 +86,7 @@ func (s *Stream) beginTurn() error {
 	if v.turns++; v.turns > maxTurns {
 		return &failure{code: backend.NoLeader, reason: backend.Shed, message: "the session is being moved"}
 	}
-	turn, err := s.client.server.opt.Sessions.Turn(&v.errand, s.pool.Name, v.key, s.propose)
+	turn, err := s.client.server.opt.Sessions.Turn(v.errand.begin(), s.pool.Name, v.key, s.propose)
 	v.turn = turn // settle ends it, whatever else went wrong
 	if err = s.heard(err); err != nil {
 		return err
@@ -190,7 +190,7 @@ func (s *Stream) rehome(why string) error {
 		return s.homeless(why)
 	}
 	seen := v.home
-	home, err := v.turn.Rebind(&v.errand, seen, why, s.propose)
+	home, err := v.turn.Rebind(v.errand.begin(), seen, why, s.propose)
 	if err = s.heard(err); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/starling-lb/starling/proxy/wire"
 )
@@ -17,10 +18,12 @@ type lodging struct {
 	backend string
 	begun   atomic.Int64
 	ended   atomic.Int64
+	asked   atomic.Value // context of the last question
 }
 
-func (l *lodging) Turn(context.Context, string, []byte, func() string) (Turn, error) {
+func (l *lodging) Turn(ctx context.Context, _ string, _ []byte, _ func() string) (Turn, error) {
 	l.begun.Add(1)
+	l.asked.Store(ctx)
 	return l, nil
 }
 
@@ -117,5 +120,35 @@ func TestSessionIsTold(t *testing.T) {
 	line := s.logged()[0]
 	if got := fmt.Sprint(line["session_epoch"], line["lookup"]); got != "7hit" {
 		t.Errorf("the log says %s, want 7hit", got)
+	}
+}
+
+// The context of a question has ended once it is answered, also for who looks at
+// it only then; it is the stream's own no more.
+func TestErrandIsOver(t *testing.T) {
+	s := newSessionScene(t, func(*Config) {})
+	p := s.dial()
+	if head, _ := p.ask("GET / HTTP/1.1\r\nHost: h\r\nX-Session-ID: s\r\n\r\n"); head == "" {
+		t.Fatal("no answer")
+	}
+	ctx := s.opt.Sessions.(*lodging).asked.Load().(context.Context)
+	if _, bounded := ctx.Deadline(); bounded {
+		t.Error("the question had a deadline")
+	}
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case <-within.Done():
+	case <-time.After(patience):
+		t.Error("it goes on after the answer")
+	}
+	if ctx.Err() == nil {
+		t.Error("no error after the answer")
+	}
+	if head, _ := p.ask("GET / HTTP/1.1\r\nHost: h\r\nX-Session-ID: s\r\n\r\n"); head == "" { // nothing of it was disturbed
+		t.Error("no second answer")
+	}
+	if l := s.opt.Sessions.(*lodging); l.begun.Load() != 2 {
+		t.Errorf("%d turns, want 2", l.begun.Load())
 	}
 }

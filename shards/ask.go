@@ -8,7 +8,7 @@ import (
 // What nodes ask each other about shards, integers big-endian, text with a length
 // byte before it:
 //
-//	question: version u8, ask u8, shard u32, session 16, seen u32, boot u64, incarnation u32,
+//	question: version u8, ask u8, shard u32, session 16, seen u32, boot u64, elder u64, incarnation u32,
 //	          term u64, number u64, flags u8, backend, count u16 and that many keys of 16
 //	answer:   version u8, verdict u8, incarnation u32, term u64, index u64, epoch u32, backend, leader
 //
@@ -42,6 +42,7 @@ type question struct {
 	session     Key
 	seen        Epoch
 	boot        uint64 // of the asker: which life of its node it is
+	elder       uint64 // an older one that still has turns; 0: none has
 	incarnation uint32
 	term        uint64
 	number      uint64
@@ -57,6 +58,7 @@ func (q question) encode() []byte {
 	b = append(b, q.session[:]...)
 	b = binary.BigEndian.AppendUint32(b, uint32(q.seen))
 	b = binary.BigEndian.AppendUint64(b, q.boot)
+	b = binary.BigEndian.AppendUint64(b, q.elder)
 	b = binary.BigEndian.AppendUint32(b, q.incarnation)
 	b = binary.BigEndian.AppendUint64(b, q.term)
 	b = binary.BigEndian.AppendUint64(b, q.number)
@@ -74,7 +76,7 @@ func flag(on bool, bit byte) byte {
 func decodeQuestion(b []byte) (question, error) {
 	r := reader{rest: b}
 	version := r.byte()
-	q := question{ask: ask(r.byte()), shard: r.uint32(), session: r.key(), seen: Epoch(r.uint32()), boot: r.uint64(), incarnation: r.uint32(), term: r.uint64(), number: r.uint64()}
+	q := question{ask: ask(r.byte()), shard: r.uint32(), session: r.key(), seen: Epoch(r.uint32()), boot: r.uint64(), elder: r.uint64(), incarnation: r.uint32(), term: r.uint64(), number: r.uint64()}
 	flags := r.byte()
 	q.unused, q.heavy = flags&1 != 0, flags&2 != 0
 	q.backend, q.keys = r.text(), r.keys()

@@ -276,13 +276,29 @@ func (o *Owner) wish(ctx context.Context, w want) (answer, error) {
 	if err != nil {
 		return answer{verdict: held}, nil //nolint:nilerr // it is asked again
 	}
-	select {
-	case <-ended:
-	case <-ctx.Done():
+	if !o.await(ctx, ended) {
 		return answer{verdict: held}, nil
 	}
 	a, _ := o.peek(w.session)
 	return a, nil
+}
+
+// await says whether a wish ends in three quarters of the time that there is: the
+// answer has a way to go.
+func (o *Owner) await(ctx context.Context, ended <-chan struct{}) bool {
+	patience := wishTime
+	if end, ok := ctx.Deadline(); ok {
+		patience = time.Until(end) / 4 * 3
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // post takes a wish for a change and returns what is closed when it has ended,
@@ -349,6 +365,7 @@ func (o *Owner) renew(ctx context.Context, h Holder, q question) (answer, error)
 	}
 	r.grants[h] = max(r.grants[h], arrived+lease+margin)
 	delete(r.left, h)
+	r.outlived(h, q.elder)
 	f.put(item{kind: itemGrant, shard: o.shard, number: q.number})
 	return answer{verdict: done, incarnation: o.incarnation, term: r.term}, nil
 }

@@ -197,6 +197,16 @@ func (r *reign) unhold(now time.Duration) {
 	}
 }
 
+// outlived notes that older lives of a node have ended: it runs once at a time, but
+// for an upgrade, and a process that ended has no turns.
+func (r *reign) outlived(h Holder, elder uint64) {
+	for _, old := range r.o.machine.Holders() {
+		if old.Node == h.Node && old.Boot < h.Boot && old.Boot != elder {
+			r.left[old] = true
+		}
+	}
+}
+
 // copySets has the log know the pools' backend sets, which its machines cannot see.
 func (r *reign) copySets() {
 	for _, s := range r.o.desk.rules.Sets() {

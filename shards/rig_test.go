@@ -458,14 +458,14 @@ func (l simLog) Propose(ctx context.Context, command []byte) (any, error) {
 			close(p.lost)
 		}
 	})
-	late := time.After(2*time.Millisecond + l.w.rand.upTo(5*time.Millisecond)) // the disks
+	late := 2*time.Millisecond + l.w.rand.upTo(5*time.Millisecond) // the disks
 	for {
 		select {
-		case <-late:
+		case <-time.After(late):
 		case <-p.lost:
 			return nil, errors.New("the term ended: outcome unknown")
 		}
-		index, moved := 0, l.w.get(func() {})
+		index := 0
 		l.w.set(func() {
 			at := slices.Index(l.w.pending, p)
 			if at < 0 || !l.majority() || l.w.paused[l.p.name] != nil {
@@ -478,15 +478,6 @@ func (l simLog) Propose(ctx context.Context, command []byte) (any, error) {
 		if index > 0 {
 			return l.p.result(index)
 		}
-		closed := make(chan time.Time)
-		close(closed)
-		select {
-		case <-moved:
-		case <-p.lost:
-			return nil, errors.New("the term ended: outcome unknown")
-		case <-time.After(10 * time.Millisecond):
-		}
-		late = closed
 	}
 }
 

@@ -88,6 +88,9 @@ func (o Options) complete() Options {
 	if o.Fates == nil {
 		o.Fates = nothing{}
 	}
+	if o.Elder == nil {
+		o.Elder = func() uint64 { return 0 }
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -246,7 +249,7 @@ func (r *Router) round(ctx context.Context, q question) (answer, error) {
 
 // put asks one node.
 func (r *Router) put(ctx context.Context, node string, q question) (answer, error) {
-	q.boot = r.Boot
+	q.boot, q.elder = r.Boot, r.Elder()
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	if node == r.Node {

@@ -178,10 +178,20 @@ func (c *Cluster) Kill(i int) {
 	_ = n.Stop(now) // says that streams were cut and that nobody could be told, as it should be
 }
 
-// Restart starts node number i anew, on what it has written, at other ports where
-// those are free ones. It was killed or stopped.
+// Restart starts node number i anew, on what it has written, at the addresses
+// that it had. It was killed or stopped.
 func (c *Cluster) Restart(ctx context.Context, i int) error {
-	n, err := c.startNode(ctx, c.options, i)
+	o, old := c.options, c.nodes[i]
+	o.Config = func(cfg *node.Config) {
+		if c.options.Config != nil {
+			c.options.Config(cfg)
+		}
+		cfg.Admin.Address, cfg.Listeners[0].Address = old.AdminAddr(), old.ProxyAddrs()[0]
+		if cfg.Cluster.On() {
+			cfg.Cluster.Bind, cfg.Cluster.RPC = old.GossipAddr(), old.RPCAddr()
+		}
+	}
+	n, err := c.startNode(ctx, o, i)
 	if err == nil {
 		c.nodes[i] = n
 	}

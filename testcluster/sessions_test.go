@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/starling-lb/starling/node"
+	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/testcluster"
 )
 
@@ -35,60 +35,132 @@ func sessionTurn(client *http.Client, n *testcluster.Node, session string) (stri
 	}
 }
 
-// TestSessionsStay: 100 sessions take 10 turns each, at one node after the other:
-// each has one backend. A node dies, and once its shards have leaders again the
-// other two send every session where it was, and refuse none.
-func TestSessionsStay(t *testing.T) {
-	began := time.Now()
-	c := agreeing(t, 3, func(cfg *node.Config) {
-		pool := cfg.Pools[testcluster.PoolName]
-		pool.Headers.ExposeBackend = true
-		cfg.Pools[testcluster.PoolName] = pool
-	})
+// talk is a number of sessions that take turns, and where each of them lives.
+type talk struct {
+	c      *testcluster.Cluster
+	client *http.Client
+	homes  []string
+}
+
+func newTalk(t *testing.T, c *testcluster.Cluster, sessions int) *talk {
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
 	t.Cleanup(client.CloseIdleConnections)
-	const sessions, turns = 100, 10
-	homes := make([]string, sessions)
-	take := func(rounds int, nodes ...int) {
-		t.Helper()
-		var all sync.WaitGroup
-		for s := range sessions {
-			all.Go(func() {
-				for i := range rounds {
-					b, err := sessionTurn(client, c.Node(nodes[(s+i)%len(nodes)]), fmt.Sprint("session ", s))
-					switch {
-					case err != nil:
-						t.Errorf("session %d, turn %d: %v", s, i, err)
-					case homes[s] == "":
-						homes[s] = b
-					case homes[s] != b:
-						t.Errorf("session %d, turn %d: at %s, and was at %s", s, i, b, homes[s])
-					}
+	return &talk{c, client, make([]string, sessions)}
+}
+
+// take has every session take so many turns, at one of the nodes after the other;
+// each must be answered, and by the backend that answered the first one.
+func (k *talk) take(t *testing.T, turns int, nodes ...int) {
+	t.Helper()
+	var all sync.WaitGroup
+	for s := range k.homes {
+		all.Go(func() {
+			for i := range turns {
+				b, err := sessionTurn(k.client, k.c.Node(nodes[(s+i)%len(nodes)]), fmt.Sprint("session ", s))
+				switch {
+				case err != nil:
+					t.Errorf("session %d, turn %d: %v", s, i, err)
+				case k.homes[s] == "":
+					k.homes[s] = b
+				case k.homes[s] != b:
+					t.Errorf("session %d, turn %d: at %s, and was at %s", s, i, b, k.homes[s])
 				}
-			})
-		}
-		all.Wait()
+			}
+		})
 	}
-	t.Logf("%v: founded", time.Since(began))
-	take(turns, 0, 1, 2)
-	t.Logf("%v: taken", time.Since(began))
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+func exposed(cfg *node.Config) {
+	pool := cfg.Pools[testcluster.PoolName]
+	pool.Headers.ExposeBackend = true
+	cfg.Pools[testcluster.PoolName] = pool
+}
+
+// TestSessionsStay: 100 sessions take 10 turns each, at one node after the other:
+// each has one backend. A node dies, and once its shards have leaders again the
+// other two send every session where it was, and refuse none. It comes back, and
+// does the same.
+func TestSessionsStay(t *testing.T) {
+	c := agreeing(t, 3, exposed)
+	k := newTalk(t, c, 100)
+	k.take(t, 10, 0, 1, 2)
 	used := map[string]int{}
-	for _, b := range homes {
+	for _, b := range k.homes {
 		used[b]++
 	}
 	if len(used) != 3 {
 		t.Errorf("100 sessions are at %v, want some at each of three backends", used)
 	}
 	c.Kill(2)
-	t.Logf("%v: killed", time.Since(began))
 	ledWithout(t, c, "n3", 0, 1)
-	t.Logf("%v: led", time.Since(began))
-	take(turns, 0, 1)
+	k.take(t, 10, 0, 1)
 	if err := c.Restart(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%v: restarted", time.Since(began))
 	settled(t, c, 3, 0, 1, 2)
-	t.Logf("%v: settled", time.Since(began))
-	take(turns, 0, 1, 2)
+	k.take(t, 10, 0, 1, 2)
+}
+
+// TestAllNodesRestart: all nodes die; started again, in another order, they are
+// the same cluster and every session is where it was.
+func TestAllNodesRestart(t *testing.T) {
+	c := agreeing(t, 3, exposed)
+	k := newTalk(t, c, 30)
+	k.take(t, 2, 0, 1, 2)
+	var before, after api.Status
+	if err := admin(t, c.Node(0)).Get(t.Context(), &before, "status"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		c.Kill(i)
+	}
+	for _, i := range []int{2, 0, 1} {
+		if err := c.Restart(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settled(t, c, 3, 0, 1, 2)
+	k.take(t, 2, 0, 1, 2)
+	if err := admin(t, c.Node(0)).Get(t.Context(), &after, "status"); err != nil {
+		t.Fatal(err)
+	}
+	if before.Cluster.ID != after.Cluster.ID || before.Node.ID != after.Node.ID {
+		t.Errorf("node %s of cluster %s came back as node %s of cluster %s", before.Node.ID, before.Cluster.ID, after.Node.ID, after.Cluster.ID)
+	}
+}
+
+// TestNodeAlone: a file with pools and listeners only is a complete node: it
+// leads its shards when its start returns, and keeps its sessions over its death.
+func TestNodeAlone(t *testing.T) {
+	c, err := testcluster.Start(t.Context(), testcluster.Options{Backends: 3, Config: func(cfg *node.Config) {
+		sessionsOn(cfg)
+		exposed(cfg)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, c) })
+	led := func() {
+		t.Helper()
+		var s api.Status
+		if err := admin(t, c.Node(0)).Get(t.Context(), &s, "status"); err != nil {
+			t.Fatal(err)
+		}
+		if s.Shards.Count == 0 || s.Shards.Led != s.Shards.Count || s.Cluster.ID == "" || !s.Cluster.MetaQuorum {
+			t.Fatalf("it has started, and is not whole: %+v %+v", s.Cluster, s.Shards)
+		}
+	}
+	led()
+	k := newTalk(t, c, 30)
+	k.take(t, 3, 0)
+	c.Kill(0)
+	if err := c.Restart(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	led()
+	k.take(t, 3, 0)
 }

@@ -20,12 +20,7 @@ const settleTime = 60 * time.Second
 func agreeing(t *testing.T, nodes int, edit func(*node.Config)) *testcluster.Cluster {
 	t.Helper()
 	c, err := testcluster.Start(t.Context(), testcluster.Options{Nodes: nodes, Backends: 3, Config: func(cfg *node.Config) {
-		pool := cfg.Pools[testcluster.PoolName]
-		sticky := proxy.DefaultSession()
-		sticky.BindTimeout = patience // on a busy machine no turn shall be placed for the time being only
-		pool.Sticky = &sticky
-		cfg.Pools[testcluster.PoolName] = pool
-		cfg.Shards.Count = 4
+		sessionsOn(cfg)
 		if edit != nil {
 			edit(cfg)
 		}
@@ -36,6 +31,16 @@ func agreeing(t *testing.T, nodes int, edit func(*node.Config)) *testcluster.Clu
 	t.Cleanup(func() { stop(t, c) })
 	settled(t, c, min(nodes, 3), allOf(nodes)...)
 	return c
+}
+
+// sessionsOn gives the pool sessions, in few shards.
+func sessionsOn(cfg *node.Config) {
+	pool := cfg.Pools[testcluster.PoolName]
+	sticky := proxy.DefaultSession()
+	sticky.BindTimeout = patience // on a busy machine no turn shall be placed for the time being only
+	pool.Sticky = &sticky
+	cfg.Pools[testcluster.PoolName] = pool
+	cfg.Shards.Count = 4
 }
 
 func allOf(nodes int) (all []int) {

@@ -79,6 +79,7 @@ func (t *Transport) hear(raw net.Conn) (*conn, hello, error) {
 	case err != nil:
 		return nil, h, fmt.Errorf("hello: %w", err)
 	default:
+		t.await(ctx, h)
 		err = t.judge(secure, h)
 	}
 	c := &conn{Conn: secure, t: t, node: h.from}
@@ -101,6 +102,30 @@ func (t *Transport) hear(raw net.Conn) (*conn, hello, error) {
 		return nil, h, context.Cause(ctx)
 	}
 	return c, h, nil
+}
+
+// await gives a replica that is about to open here a moment to do so: a leader
+// that has a new member may be faster than that member.
+func (t *Transport) await(ctx context.Context, h hello) {
+	late := time.NewTimer(openTime)
+	defer late.Stop()
+	for h.kind == kindGroup && h.cluster == t.Cluster() && h.to == t.Node && len(t.greetings) < maxGreetings/2 {
+		t.mu.Lock()
+		open, opened := t.groups[h.group.Shard] != nil, t.opened
+		t.mu.Unlock()
+		if open {
+			return
+		}
+		select {
+		case <-opened:
+		case <-late.C:
+			return
+		case <-t.stopping:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // judge compares the hello with what is here.

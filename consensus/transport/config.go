@@ -86,6 +86,7 @@ const (
 	maxConns     = 8192                   // accepted at a time; 256 shards on five nodes take some 2000
 	maxGreetings = 512                    // accepted connections that have not said their hello
 	greetTime    = 5 * time.Second        // from the connect to the end of hello and reply, TLS included
+	openTime     = 2 * time.Second        // of that, for a replica that is about to open
 	writeTime    = 5 * time.Second        // for one write of what has gathered
 	outboxBytes  = 4 << 20                // gathered and not written, per connection
 	refusalEvery = 2 * time.Second        // one logged refusal per code; the rest is debug

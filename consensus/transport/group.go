@@ -44,6 +44,8 @@ func (t *Transport) Group(id GroupID, name string) (*Group, error) {
 	g := &Group{ID: id, name: name, t: t, incoming: make(chan *conn)}
 	g.ctx, g.close = context.WithCancel(t.ctx)
 	t.groups[id.Shard] = g
+	close(t.opened) // whoever waits for one looks again
+	t.opened = make(chan struct{})
 	return g, nil
 }
 

@@ -35,6 +35,7 @@ type Transport struct {
 	mu     sync.Mutex // guards what follows
 	ended  bool
 	groups map[uint32]*Group
+	opened chan struct{} // closed and made anew when there is one more
 	lines  map[lineKey]*line
 }
 
@@ -54,6 +55,7 @@ func New(c Config, o Options) (*Transport, error) {
 		greetings: make(chan struct{}, maxGreetings),
 		accepted:  crowd{limit: maxConns},
 		groups:    make(map[uint32]*Group),
+		opened:    make(chan struct{}),
 		lines:     make(map[lineKey]*line),
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())

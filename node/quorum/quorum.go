@@ -232,6 +232,9 @@ func (q *Quorum) changed(m *meta.Map) {
 	q.tell()
 }
 
+// Addr is where it listens; not for a node alone.
+func (q *Quorum) Addr() net.Addr { return q.port.Addr() }
+
 // Router asks about sessions; nil before there is a cluster.
 func (q *Quorum) Router() *shards.Router { return q.router.Load() }
 

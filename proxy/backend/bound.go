@@ -21,3 +21,28 @@ func (b *Backend) takes(ask *Ask, now time.Time) (ok, trial bool) {
 	}
 	return ask.Bound && b.standing.Load().State == Draining, false
 }
+
+// heavier is how many times slower a bound stream has to be at its backend than
+// elsewhere before it is worth to leave: twice, as simulated, and a quarter for
+// what the backend keeps of it, which is read again elsewhere.
+const heavier = 2.5
+
+// Heavy tells whether a stream that is bound to a backend would be served so much
+// faster elsewhere that it had better leave. It is by predicted steps, so only
+// where the pool goes by these, and by what is known for certain: not in a panic,
+// nor by old reports.
+func (p *Pool) Heavy(b *Backend, now time.Time) bool {
+	s := p.now.Load()
+	if s.placement.Policy != StepTime || p.panics.Load() || b.standing.Load().State != Active || b.elsewhere.Load().Stale {
+		return false
+	}
+	c := choice{pool: p, set: s, list: s.list, ask: Ask{Tried: []*Backend{b}}, now: now}
+	other := c.drawn(p.drawing(s), byStep)
+	return other != nil && c.pace(b) > heavier*c.pace(other)
+}
+
+// pace is step without regard to caps: they order picks, and say nothing of how
+// long a stream takes.
+func (c *choice) pace(b *Backend) float64 {
+	return (c.set.knee + c.load(b)) / (c.set.knee * b.Speed())
+}

@@ -335,7 +335,24 @@ func (l *log) replicate() {
 		l.match[nameOf(r)], l.answer[nameOf(r)] = min(len(p.entries), len(l.entries)), l.box.w.now
 		p.commit = max(p.commit, min(l.commit, len(p.entries)))
 	}
-	l.advance(config)
+	if l.advance(config); !l.holds(config) {
+		l.leads = false // its lease is over
+	}
+}
+
+// holds tells whether a majority has answered lately.
+func (l *log) holds(config []Replica) bool {
+	voters, answer := 0, 0
+	for _, r := range config {
+		if !r.Voter {
+			continue
+		}
+		voters++
+		if at, ok := l.answer[nameOf(r)]; l.is(r) || ok && l.box.w.now-at < time.Second {
+			answer++
+		}
+	}
+	return 2*answer > voters
 }
 
 func (l *log) advance(config []Replica) {
@@ -608,14 +625,22 @@ func (w *world) reached() error {
 	if m == nil || m.Revision < 2 {
 		return errors.New("there is no map")
 	}
-	for i, s := range m.Shards {
-		l := w.leads(i)
-		if l == nil || s.Phase != Ready || s.Step != nil || l.own.Incarnation != s.Incarnation {
-			return fmt.Errorf("shard %d: %+v, step %+v, leader %v", i, s, s.Step, l != nil)
+	for i := range m.Shards {
+		if err := w.settled(i); err != nil {
+			return err
 		}
-		if config, index := l.config(); !slices.Equal(config, s.Replicas) || l.commit < index {
-			return fmt.Errorf("shard %d has %v, the map wants %v", i, config, s.Replicas)
-		}
+	}
+	return nil
+}
+
+// settled says what keeps one group from it.
+func (w *world) settled(i int) error {
+	s, l := w.newest().Shards[i], w.leads(i)
+	if l == nil || s.Phase != Ready || s.Step != nil || l.own.Incarnation != s.Incarnation {
+		return fmt.Errorf("shard %d: %+v, step %+v, leader %v", i, s, s.Step, l != nil)
+	}
+	if config, index := l.config(); !slices.Equal(config, s.Replicas) || l.commit < index {
+		return fmt.Errorf("shard %d has %v, the map wants %v", i, config, s.Replicas)
 	}
 	return nil
 }

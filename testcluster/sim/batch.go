@@ -54,6 +54,22 @@ func Play(cells []Cell, seeds int) []Series {
 	return played
 }
 
+// Alone plays every cell by its own rule and no oracle: where sessions have caches,
+// one that knows the loads alone is no limit.
+func Alone(cells []Cell, seeds int) [][]Figures {
+	var b batch
+	played := make([][]Figures, len(cells))
+	for i, c := range cells {
+		played[i] = make([]Figures, seeds)
+		for seed := range seeds {
+			c.Seed = uint64(seed + 1)
+			b.want(c, &played[i][seed])
+		}
+	}
+	b.run()
+	return played
+}
+
 // batch is runs to make, and where their figures go.
 type batch struct {
 	cells []Cell

@@ -79,6 +79,7 @@ func parts() []part {
 		{"heldout", false, heldout},
 		{"faults", false, faulted},
 		{"traces", false, traces},
+		{"sessions", false, sessions},
 		{"pictures", false, pictures},
 	}
 }
