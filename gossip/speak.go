@@ -27,7 +27,8 @@ const (
 	softWait    = time.Second            // that a change waits which does not matter at once
 	fullEvery   = 10 * time.Second       // all there is to say
 	hearEvery   = 2 * time.Millisecond   // between two sums, where they cost little
-	hearIdle    = time.Second            // at the latest, so that what expired is out
+	hearRarest  = 50 * time.Millisecond
+	hearIdle    = time.Second // at the latest, so that what expired is out
 )
 
 // speaker is what this node said last. Only speakLoop uses it, but for the
@@ -359,7 +360,9 @@ func (c *Cluster) hearLoop(ctx context.Context) {
 		}
 		start := time.Now()
 		c.hear(start)
-		pause = max(hearEvery, 50*time.Since(start)) // at most a fiftieth of a core
+		// At most a fiftieth of a core; but a turn that took long because others had
+		// the core must not make this node deaf.
+		pause = min(max(hearEvery, 50*time.Since(start)), hearRarest)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

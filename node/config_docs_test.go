@@ -88,6 +88,9 @@ func typeText(typ reflect.Type, tag reflect.StructTag) string {
 	if tag.Get("auto") != "" {
 		auto = " or auto"
 	}
+	if tag.Get("off") != "" {
+		auto += " or off"
+	}
 	switch {
 	case typ == reflect.TypeFor[time.Duration]():
 		return "duration" + auto

@@ -7,12 +7,5 @@ package node
 func notYet() map[string]string {
 	return map[string]string{
 		"reload.watch": "false",
-
-		"pools.*.rebalance.enabled":       "false",
-		"pools.*.rebalance.threshold":     "",
-		"pools.*.rebalance.interval":      "",
-		"pools.*.rebalance.share":         "",
-		"pools.*.rebalance.min_residence": "",
-		"pools.*.rebalance.max_rate":      "off",
 	}
 }

@@ -247,10 +247,11 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.report = report
 	n.mu.Unlock()
 	n.log.Info("drained", "finished", report.Finished, "cut", report.Cut)
+	<-yielded
+	err := n.disagree(ctx)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	<-yielded
-	return errors.Join(n.disagree(last), n.leaveCluster(last), n.admin.Stop(last), n.dir.close())
+	return errors.Join(err, n.leaveCluster(last), n.admin.Stop(last), n.dir.close())
 }
 
 // Drained counts what a Stop finished and cut.

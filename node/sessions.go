@@ -91,8 +91,8 @@ func (t *turn) Home() proxy.Home { return t.home }
 func (t *turn) Look() error { return nil }
 
 // Rebind makes a detour: the binding stands, and this turn goes elsewhere.
-func (t *turn) Rebind(_ context.Context, seen proxy.Home, _ string, propose func() string) (proxy.Home, error) {
-	if t.n.strict(t.pool) {
+func (t *turn) Rebind(_ context.Context, seen proxy.Home, reason string, propose func() string) (proxy.Home, error) {
+	if t.n.strict(t.pool) || reason == proxy.ReasonHeavy {
 		return seen, nil
 	}
 	t.home = proxy.Home{Backend: propose(), Epoch: seen.Epoch, Lookup: proxy.LookupFallback, Provisional: true}

@@ -67,11 +67,17 @@ func (n *Node) agree(ctx context.Context) error {
 	return nil
 }
 
+// fileTime is how long the disk may take for what is written when the node ends.
+const fileTime = 10 * time.Second
+
 func (n *Node) disagree(ctx context.Context) error {
-	if q := n.quorum.Load(); q != nil {
-		return q.Stop(ctx)
+	q := n.quorum.Load()
+	if q == nil {
+		return nil
 	}
-	return nil
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fileTime)
+	defer cancel()
+	return q.Stop(ctx)
 }
 
 // yield hands over what this node leads; the channel is closed when it has.

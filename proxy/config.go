@@ -59,6 +59,8 @@ type PoolConfig struct {
 	Headers   HeaderConfig          `yaml:"headers"`
 	Queue     QueueConfig           `yaml:"queue"`
 	Sticky    *SessionConfig        `yaml:"sticky"` // nil: the pool has no sessions
+
+	Rebalance backend.RebalanceConfig `yaml:"rebalance"`
 }
 
 // BackendConfig holds what all backends of a pool share.
@@ -143,6 +145,8 @@ func DefaultPool() PoolConfig {
 		Limits:  Limits{MaxResponseHeader: 64 << 10},
 		Headers: HeaderConfig{RequestID: "X-Request-ID"},
 		Queue:   QueueConfig{MaxWaiting: 32, Timeout: 5 * time.Second, RetryAfter: 2 * time.Second},
+
+		Rebalance: backend.DefaultRebalance(),
 	}
 }
 
@@ -202,6 +206,7 @@ func (c RouteConfig) Validate(fault func(key, format string, args ...any)) {
 func (c PoolConfig) Validate(fault func(key, format string, args ...any)) {
 	c.Health.Validate(func(key, format string, args ...any) { fault("health."+key, format, args...) })
 	c.Outlier.Validate(func(key, format string, args ...any) { fault("outlier."+key, format, args...) })
+	c.Rebalance.Validate(func(key, format string, args ...any) { fault("rebalance."+key, format, args...) })
 	c.Backend.TLS.Validate(func(key, format string, args ...any) { fault("backend."+key, format, args...) })
 	c.Placement.Validate(func(key, format string, args ...any) { fault("placement."+key, format, args...) })
 	c.Sources.Validate(func(key, format string, args ...any) { fault("discovery."+key, format, args...) })

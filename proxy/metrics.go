@@ -53,7 +53,6 @@ type poolMetrics struct {
 	retries   prometheus.Counter
 	exhausted prometheus.Counter
 	waits     prometheus.Observer
-	lookups   map[Lookup]prometheus.Counter // nil: the pool has no sessions
 }
 
 func newMetrics(s *Server) *metrics {
@@ -203,9 +202,8 @@ func (m *metrics) pool(name string, sessions bool) *poolMetrics {
 		retries: m.retries.WithLabelValues(name), exhausted: m.exhausted.WithLabelValues(name), waits: m.waits.WithLabelValues(name),
 	}
 	if sessions {
-		p.lookups = map[Lookup]prometheus.Counter{}
 		for _, l := range Lookups() {
-			p.lookups[l] = m.lookups.WithLabelValues(name, string(l))
+			m.lookups.WithLabelValues(name, string(l))
 		}
 	}
 	return p
@@ -219,8 +217,8 @@ func (m *metrics) shed(pool string, code backend.Code) {
 
 // settled counts a stream at its end; b is nil where it had no backend.
 func (m *metrics) settled(s *Stream, b *backend.Backend, why backend.Reason) {
-	if l := s.lookup(); l != "" {
-		s.pool.shedding.lookups[l].Inc()
+	if s.lookup() != "" {
+		m.lookups.WithLabelValues(s.poolName, string(s.lookup())).Inc()
 	}
 	if b == nil {
 		m.streams.WithLabelValues(s.poolName, "", string(why)).Inc()

@@ -160,10 +160,9 @@ func (s *Stream) address(b *backend.Backend) {
 	case s.visit == nil || s.pool.epochHeader == "":
 		return
 	}
-	body := slices.Clone(c.out[c.body:])
-	c.out = c.appendHead(c.out[:0], name)
-	c.body = len(c.out)
-	c.out = append(c.out, body...)
+	head := c.appendHead(make([]byte, 0, c.body+64), name)
+	c.out = slices.Replace(c.out, 0, c.body, head...)
+	c.body = len(head)
 }
 
 // send writes the head and what of the body is at hand, and has the rest

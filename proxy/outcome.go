@@ -13,9 +13,12 @@ import (
 func (s *Stream) headed(from time.Time, connecting time.Duration) {
 	now := time.Now()
 	s.headIn = max(1, now.Sub(s.started))
-	switch status := s.client.resp.Status; status {
-	case 502, 503, 504:
+	switch status := s.client.resp.Status; {
+	case status >= 502 && status <= 504:
 		s.pool.Failed(&s.lease, now, backend.FailedGateway, fmt.Sprintf("it answered %d", status))
+		return
+	case status >= 500, status == 429:
+		s.pool.Erred(&s.lease, now)
 		return
 	}
 	if sent := s.sentAt.Load(); sent != 0 {

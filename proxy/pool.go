@@ -24,6 +24,8 @@ type pool struct {
 	cookies     *cookies     // for clients that bring no key; nil: they get none
 	epochHeader string       // that tells a backend the session's epoch; empty: none
 	keys        *keyring     // for backends that are spoken to by TLS
+	moves       bool         // sessions may move to make backends alike in load
+	rests       atomic.Int64 // until when no heavy turn asks for a move, in ns since 1970
 	retrying    atomic.Int64 // retries that count against the budget
 	between     atomic.Int64 // streams between two attempts, at no backend
 }
@@ -80,7 +82,7 @@ func (s *Server) furnish(p *pool) (err error) {
 	if c == nil {
 		return nil
 	}
-	p.scan, p.epochHeader = int(c.MaxBodyScan), c.EpochHeader
+	p.scan, p.epochHeader, p.moves = int(c.MaxBodyScan), c.EpochHeader, p.cfg.Rebalance.Enabled
 	if s.opt.Sessions == nil {
 		s.log.Warn("pool's sessions are kept nowhere: its streams go anywhere", "pool", p.Name)
 		return nil

@@ -42,6 +42,11 @@ type Turn interface {
 	End()
 }
 
+// ReasonHeavy is Rebind's for a session whose home is well, but so much slower now
+// than others that it had better move, if none of its other turns runs. Where it
+// cannot move at once the answer is the home that was seen, and no error.
+const ReasonHeavy = "heavy"
+
 // Home is the backend that a session's turns go to.
 type Home struct {
 	Backend     string // its id; "" where there is none

@@ -556,3 +556,48 @@ func TestNoPlaceToPropose(t *testing.T) {
 	o.give <- struct{}{}
 	g.idle()
 }
+
+// A turn whose home is far slower than others is moved before it begins, where
+// that can be done; else it stays, and others do not ask for a while.
+func TestHeavyTurn(t *testing.T) {
+	t.Parallel()
+	for _, stays := range []bool{false, true} {
+		b := newBook(t)
+		crowded, empty := newHeld(t), newHeld(t)
+		g := newFrontFor(t, b, false, func(p *proxy.PoolConfig) {
+			sticky("header:X-Session-ID")(p)
+			p.Placement.Knee = 1
+		}, crowded.addr, empty.addr)
+		b.place("crowd", "b0")
+		g.Pools()[0].Eject(g.backend(1), time.Now(), time.Hour) // there is nowhere else
+		for range 8 {
+			g.session("crowd")
+			crowded.arrived(t)
+		}
+		g.Pools()[0].Admit(g.backend(1), time.Now())
+		b.have(func() { b.stays = stays })
+		b.place("s", "b0")
+		b.place("other", "b0")
+		g.session("s")
+		if stays {
+			crowded.arrived(t)
+			g.session("other")
+			crowded.arrived(t)
+		} else {
+			empty.arrived(t)
+		}
+		if _, reasons := b.asked(); len(reasons) == 0 || reasons[len(reasons)-1] != proxy.ReasonHeavy || stays && len(reasons) > 1 {
+			t.Errorf("stays %v: rebinds for %q", stays, reasons)
+		}
+		for range 10 {
+			crowded.give <- struct{}{}
+			empty.give <- struct{}{}
+		}
+		g.idle()
+	}
+}
+
+// session sends a request of a session, to be heard later.
+func (g *front) session(key string) {
+	fmt.Fprintf(g.dial(), "GET / HTTP/1.1\r\nHost: x\r\nX-Session-ID: %s\r\n\r\n", key)
+}

@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/starling-lb/starling/proxy/backend"
@@ -66,6 +67,9 @@ func (s *Stream) visits() error {
 func (s *Stream) goHome() error {
 	if s.visit.turn == nil {
 		if err := s.beginTurn(); err != nil {
+			return err
+		}
+		if err := s.lighten(); err != nil {
 			return err
 		}
 	}
@@ -199,6 +203,37 @@ func (s *Stream) rehome(why string) error {
 	}
 	v.away = nil
 	s.lives(home)
+	return nil
+}
+
+// heavyRest is how long a node asks for no more heavy turns of a pool after one
+// that had to stay: its leader has more to do than to answer no.
+const heavyRest = time.Second
+
+// lighten asks for another home for a turn that would be served far slower at its
+// own than elsewhere. One is asked for at a time, and others stay where they are.
+func (s *Stream) lighten() error {
+	v, p := s.visit, s.pool
+	home := p.Named(v.home.Backend)
+	if !p.moves || v.lookup != LookupHit || v.home.Provisional || v.turns > 1 || home == nil || !p.Heavy(home, time.Now()) {
+		return nil
+	}
+	rests := p.rests.Load()
+	if time.Now().UnixNano() < rests || !p.rests.CompareAndSwap(rests, math.MaxInt64) {
+		return nil
+	}
+	from := time.Now()
+	next, err := v.turn.Rebind(v.errand.begin(), v.home, ReasonHeavy, s.propose)
+	stays := err != nil || next.Backend == "" || next.Backend == v.home.Backend
+	if until := from.UnixNano(); stays {
+		p.rests.Store(until + int64(heavyRest))
+	} else {
+		p.rests.Store(until)
+	}
+	if cut := v.errand.over(); cut != nil || stays {
+		return cut
+	}
+	s.lives(next)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -151,4 +152,27 @@ func TestErrandIsOver(t *testing.T) {
 	if l := s.opt.Sessions.(*lodging); l.begun.Load() != 2 {
 		t.Errorf("%d turns, want 2", l.begun.Load())
 	}
+}
+
+// What a turn costs the proxy beside what its Sessions take: to find the key, to
+// take a place at home, and to end.
+func BenchmarkTurn(b *testing.B) {
+	s := newSessionScene(b, func(*Config) {})
+	here, there := net.Pipe()
+	defer func() { _, _ = here.Close(), there.Close() }()
+	c := newClient(s.Server, s.routers[0], there)
+	go func() { _, _ = io.WriteString(here, "GET / HTTP/1.1\r\nHost: h\r\nX-Session-ID: s\r\n\r\n") }()
+	if err := c.conn.ReadRequest(&c.req, wire.HeadLimits{Bytes: 1 << 16}); err != nil {
+		b.Fatal(err)
+	}
+	c.stream.pool = s.pools["p"]
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := errors.Join(c.stream.keyed(), c.stream.place()); err != nil {
+			b.Fatal(err)
+		}
+		c.stream.lease.Release(time.Now())
+		c.stream.endTurn()
+	}
+	c.conn.Close()
 }

@@ -14,6 +14,7 @@ type desk struct {
 	now   func() time.Duration
 	rules Rules
 	fates Fates
+	o     *Options
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -28,7 +29,7 @@ type desk struct {
 }
 
 func newDesk(o Options) *desk {
-	d := &desk{node: o.Node, now: o.Now, rules: o.Rules, fates: o.Fates, owners: make(map[uint32]*Owner), feeds: make(map[Holder]*outlet)}
+	d := &desk{node: o.Node, now: o.Now, rules: o.Rules, fates: o.Fates, o: &o, owners: make(map[uint32]*Owner), feeds: make(map[Holder]*outlet)}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }

@@ -215,7 +215,7 @@ func (f *follower) one(s *section, i item) {
 	defer s.order.Unlock()
 	r, life := f.r, f.life.Load()
 	if i.kind == itemBegin {
-		s.begin(head{node: f.node, life: life, incarnation: i.incarnation, term: i.term, index: i.index})
+		s.begin(r, head{node: f.node, life: life, incarnation: i.incarnation, term: i.term, index: i.index})
 		return
 	}
 	h := s.head.Load()
@@ -231,7 +231,7 @@ func (f *follower) one(s *section, i item) {
 	case itemChange:
 		s.learn(r, i, h.gen)
 	case itemGrant:
-		s.grant(i.number)
+		s.grant(r, i.number)
 	}
 }
 

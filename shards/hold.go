@@ -110,7 +110,7 @@ func (r *reign) hold(batch []*want, now time.Duration) {
 		switch {
 		case r.heeds(h):
 			d.asked[h] = true
-		case batch[0].strict || !r.lapsed(h, now):
+		case (batch[0].strict || !r.lapsed(h, now)) && !r.o.desk.o.lacks(cureHolders):
 			for _, w := range batch {
 				w.next = now + wishRest
 			}
@@ -124,6 +124,11 @@ func (r *reign) hold(batch []*want, now time.Duration) {
 		r.heldBy[w.session] = d
 	}
 	r.holds[d.number] = d
+	if d.idle > 0 && r.o.desk.o.lacks(cureLetGo) {
+		clear(d.asked)
+		r.decide(d)
+		return
+	}
 	r.tell(d.item(r.o.shard))
 	r.decide(d)
 }
@@ -132,6 +137,9 @@ func (r *reign) hold(batch []*want, now time.Duration) {
 // busy ones.
 func (r *reign) heard(from Holder, number uint64, busy []Key) {
 	d := r.holds[number]
+	if r.o.desk.o.lacks(cureNumber) {
+		d = r.anyAsked(from)
+	}
 	if d == nil || d.proposed || !d.asked[from] {
 		return // it crossed the end of the hold: it means nothing now
 	}
@@ -148,6 +156,16 @@ func (r *reign) heard(from Holder, number uint64, busy []Key) {
 	}
 	r.release(d, out)
 	r.decide(d)
+}
+
+// anyAsked is a hold that waits for a node's answer.
+func (r *reign) anyAsked(from Holder) *hold {
+	for _, d := range r.holds {
+		if d.asked[from] {
+			return d
+		}
+	}
+	return nil
 }
 
 // drop takes a busy session out of a hold.
@@ -243,7 +261,7 @@ func (r *reign) settle(d *hold) {
 		r.conclude(w)
 	}
 	delete(r.holds, d.number)
-	if r.o.reign != r {
+	if r.o.reign != r && !r.o.desk.o.lacks(cureTermEnds) {
 		return
 	}
 	r.release(d, keys)

@@ -12,8 +12,10 @@ import (
 // bubble runs a test in a bubble of virtual time.
 func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(t, newWorld(t, 1, "a", "b", "c", "d", "e")) })
+	synctest.Test(t, func(t *testing.T) { f(t, newWorld(t, 1, five())) })
 }
+
+func five() []string { return []string{"a", "b", "c", "d", "e"} }
 
 // turn begins a turn of a session of a pool on a node; proposals are the pool's
 // backend of a number.

@@ -78,7 +78,9 @@ func (r *reign) touch(session Key, b Binding) {
 func (r *reign) fresh(now time.Duration) bool { return now < r.proven+lease }
 
 // graced says whether a lease that another leader granted may still last.
-func (r *reign) graced(now time.Duration) bool { return now >= r.began+lease+margin }
+func (r *reign) graced(now time.Duration) bool {
+	return now >= r.began+lease+margin || r.o.desk.o.lacks(cureGrace)
+}
 
 // lapsed says whether the holder's lease is over, whoever granted it.
 func (r *reign) lapsed(h Holder, now time.Duration) bool {
@@ -143,7 +145,7 @@ func (r *reign) changed(index uint64, changes []Change) {
 func (r *reign) tick() {
 	now := r.o.desk.now()
 	for _, d := range r.holds {
-		if !d.proposed && now >= d.deadline {
+		if (!d.proposed || r.o.desk.o.lacks(cureOutcome)) && now >= d.deadline {
 			r.callOff(d)
 		}
 	}

@@ -18,9 +18,9 @@ type world struct {
 	t     testing.TB
 	began time.Time
 	rand  *lockedRand
-	delay time.Duration // the longest of a message, each way
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex    // guards what follows
+	delay   time.Duration // the longest of a message, each way
 	loss    float64
 	nodes   map[string]*peer
 	names   []string
@@ -37,6 +37,12 @@ type world struct {
 	dead    map[string]bool
 	leaving []Leaver
 	bad     map[string]bool // backends that may not be chosen
+	pools   Pools
+
+	believed map[string]uint64 // nodes that take themselves for the leader of a term that is over
+	without  cure
+	noQuorum bool // a leader answers by its own belief
+	noProof  bool // and without what was committed before
 }
 
 type entry struct {
@@ -84,7 +90,7 @@ func (r *lockedRand) yes(p float64) bool { return float64(r.n(1<<30))/(1<<30) < 
 
 // newWorld has replicas on the first three nodes, of which the first leads. The
 // pool "llm" is strict, "chat" is not; both have the backends b1 to b4.
-func newWorld(t testing.TB, seed uint64, names ...string) *world {
+func newWorld(t testing.TB, seed uint64, names []string, with ...func(*world)) *world {
 	w := &world{
 		t: t, began: time.Now(), delay: 2 * time.Millisecond, rand: &lockedRand{r: rand.New(rand.NewPCG(seed, 1))},
 		nodes: make(map[string]*peer), names: names, cut: make(map[[2]string]bool), paused: make(map[string]chan struct{}),
@@ -93,7 +99,10 @@ func newWorld(t testing.TB, seed uint64, names ...string) *world {
 			"llm":  {TTL: time.Hour, Drain: time.Minute, Wait: 250 * time.Millisecond, Strict: true},
 			"chat": {TTL: time.Hour, Drain: time.Minute, Wait: 250 * time.Millisecond},
 		},
-		dead: make(map[string]bool), bad: make(map[string]bool),
+		dead: make(map[string]bool), bad: make(map[string]bool), believed: make(map[string]uint64),
+	}
+	for _, f := range with {
+		f(w)
 	}
 	for _, pool := range []string{"llm", "chat"} {
 		s := Set{Pool: pool, Revision: 1}
@@ -115,7 +124,7 @@ func (w *world) boot(name string, boot uint64, replica bool) *peer {
 		w.t.Fatal(err)
 	}
 	p := &peer{w: w, name: name}
-	p.router = NewRouter(Options{Node: name, Boot: boot, Hash: h, Peers: simPeers{w, name}, Feeds: simFeeds{w, name}, Place: w, Rules: w, Fates: w, Now: w.now})
+	p.router = NewRouter(Options{Node: name, Boot: boot, Hash: h, Peers: simPeers{w, name}, Feeds: simFeeds{w, name}, Place: w, Rules: w, Fates: w, Pools: w.pools, Now: w.now, without: w.without})
 	if replica {
 		p.machine = NewMachine()
 		p.router.Own(1, NewOwner(simLog{w, p}, p.machine, 1))
@@ -221,14 +230,28 @@ func (w *world) lead(name string) {
 			close(p.lost)
 		}
 		w.pending = nil
+		if old := w.leader; old != "" && old != name && (w.paused[old] != nil || w.severed(old)) {
+			w.believed[old] = w.term // nobody could tell it
+		}
 		w.leader = name
+		delete(w.believed, name)
 		if name != "" {
 			w.term++
 		}
 	})
-	if p := w.node(name); name != "" && p != nil {
+	if p := w.node(name); name != "" && p != nil && !w.noProof {
 		p.catchUp()
 	}
+}
+
+// severed says whether a node hears nobody; mu is held.
+func (w *world) severed(name string) bool {
+	for _, other := range w.names {
+		if other != name && !w.cut[[2]string{other, name}] {
+			return false
+		}
+	}
+	return true
 }
 
 // pause stops a node as SIGSTOP does: what it sends and gets waits.
@@ -411,8 +434,25 @@ func (l simLog) majority() bool {
 }
 
 func (l simLog) Leader() (name string) {
-	l.w.get(func() { name = l.w.leader })
+	l.w.get(func() {
+		if name = l.w.leader; l.believes() {
+			name = l.p.name
+		}
+	})
 	return name
+}
+
+// believes says whether the node takes itself for the leader although it is not:
+// it has heard of no other yet. mu is held.
+func (l simLog) believes() bool {
+	if l.w.believed[l.p.name] == 0 {
+		return false
+	}
+	if l.w.paused[l.p.name] == nil && !l.w.severed(l.p.name) {
+		delete(l.w.believed, l.p.name)
+		return false
+	}
+	return true
 }
 
 // leads says in which term, if it does and reaches a majority.
@@ -426,7 +466,12 @@ func (l simLog) leads() (term uint64, ok, lost bool, moved <-chan struct{}) {
 
 func (l simLog) Proven(ctx context.Context) (uint64, error) {
 	for {
-		if err := pass(ctx, l.w.rand.upTo(l.w.delay)); err != nil {
+		if term := l.claims(); term > 0 {
+			return term, nil
+		}
+		var late time.Duration
+		l.w.get(func() { late = l.w.rand.upTo(l.w.delay) })
+		if err := pass(ctx, late); err != nil {
 			return 0, err
 		}
 		term, ok, lost, moved := l.leads()
@@ -434,7 +479,9 @@ func (l simLog) Proven(ctx context.Context) (uint64, error) {
 		case lost:
 			return 0, errNotLead
 		case ok:
-			l.p.catchUp()
+			if !l.w.noProof {
+				l.p.catchUp()
+			}
 			return term, nil
 		}
 		select {
@@ -443,6 +490,20 @@ func (l simLog) Proven(ctx context.Context) (uint64, error) {
 			return 0, context.Cause(ctx)
 		}
 	}
+}
+
+// claims is the term that the node takes itself for the leader of, where no
+// majority has to confirm it.
+func (l simLog) claims() (term uint64) {
+	l.w.get(func() {
+		switch {
+		case l.w.noQuorum && l.w.believed[l.p.name] > 0:
+			term = l.w.believed[l.p.name]
+		case l.w.noQuorum && l.w.leader == l.p.name:
+			term = l.w.term
+		}
+	})
+	return term
 }
 
 func (l simLog) Propose(ctx context.Context, command []byte) (any, error) {

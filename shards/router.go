@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/starling-lb/starling/proxy/backend"
 )
 
 // The services under which nodes answer each other for shards.
@@ -28,11 +30,12 @@ const (
 // of bindings, the leases under which that may be used, and which turns run.
 type Router struct {
 	Options
-	desk     *desk
-	cache    *Cache
-	sections []*section // shard 1 is the first
-	counts   counts
-	pools    sync.Map // name of a pool with sessions here: struct{}
+	desk       *desk
+	rebalancer *rebalancer
+	cache      *Cache
+	sections   []*section // shard 1 is the first
+	counts     counts
+	pools      sync.Map // name of a pool with sessions here: struct{}
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -74,6 +77,7 @@ func NewRouter(o Options) *Router {
 		wake:  make(chan struct{}, 1),
 		hints: make(map[uint32]string), follows: make(map[string]*follower),
 	}
+	r.rebalancer = newRebalancer(r.desk, o)
 	for shard := range o.Hash.count {
 		r.sections = append(r.sections, newSection(uint32(shard)+1))
 	}
@@ -90,6 +94,9 @@ func (o Options) complete() Options {
 	}
 	if o.Elder == nil {
 		o.Elder = func() uint64 { return 0 }
+	}
+	if o.Pools == nil {
+		o.Pools = nothing{}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -113,10 +120,14 @@ func (nothing) Sets() []Set        { return nil }
 func (nothing) Dead(string) bool   { return false }
 func (nothing) Leaving() []Leaver  { return nil }
 func (nothing) Usable(string) bool { return true }
+func (nothing) Plan(string) (c backend.RebalanceConfig, v View, ok bool) {
+	return c, v, false
+}
 
 // Start begins to renew leases and to do what leaders owe.
 func (r *Router) Start(context.Context) error {
 	r.desk.work(r.desk.tickLoop)
+	r.desk.work(r.rebalancer.loop)
 	r.begin(r.renewLoop)
 	r.begin(r.reportLoop)
 	return nil

@@ -62,7 +62,7 @@ type Leaver struct {
 // Options is what a Router gets from whoever builds it.
 type Options struct {
 	Node  string
-	Boot  uint64 // of this process; a later one of the node has a higher one
+	Boot  uint64        // of this process; a later one of the node has a higher one
 	Elder func() uint64 // the boot of an older process of the node whose turns still run; nil or 0: none does
 	Hash  *Hasher
 	Peers Peers
@@ -71,8 +71,11 @@ type Options struct {
 	Rules Rules
 	Fates Fates
 	Log   *slog.Logger
-	Most  int // sessions that the node keeps in mind; 0: a million
+	Pools Pools // nil: no session is moved to even out load
+	Most  int   // sessions that the node keeps in mind; 0: a million
 
 	// Now is a clock that goes on while the machine is suspended.
 	Now func() time.Duration
+
+	without cure // in tests
 }

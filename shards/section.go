@@ -118,13 +118,16 @@ func (s *section) waiting() <-chan struct{} {
 // begin starts the section anew. What was known is last known from here on; holds
 // of before are over, those in force follow at once. A term that is over begins
 // nothing.
-func (s *section) begin(h head) {
+func (s *section) begin(r *Router, h head) {
 	old := s.head.Load()
-	if h.incarnation < old.incarnation || h.incarnation == old.incarnation && h.term < old.term {
+	past := h.incarnation < old.incarnation || h.incarnation == old.incarnation && h.term < old.term
+	if past && !r.lacks(cureOldTerm) {
 		return
 	}
 	h.gen = old.gen + 1
-	s.until.Store(0) // a lease is of its section: the grant follows
+	if !r.lacks(cureOwnLease) {
+		s.until.Store(0) // a lease is of its section: the grant follows
+	}
 	s.head.Store(&h)
 	for i := range s.stripes {
 		p := &s.stripes[i]
@@ -214,7 +217,7 @@ func (s *section) learn(r *Router, i item, gen uint32) {
 }
 
 // grant lengthens the lease, from the moment at which the question was asked.
-func (s *section) grant(number uint64) {
+func (s *section) grant(r *Router, number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	asked, ok := s.asked[number]
@@ -225,6 +228,9 @@ func (s *section) grant(number uint64) {
 		if n <= number {
 			delete(s.asked, n)
 		}
+	}
+	if r.lacks(cureAskTime) {
+		asked = r.Now()
 	}
 	if until := int64(asked + lease); until > s.until.Load() {
 		s.until.Store(until)
@@ -242,7 +248,10 @@ func (s *section) install(r *Router, k Key, a answer, spoke int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h, l := s.head.Load(), p.live[k]
-	if h.incarnation != a.incarnation || h.term != a.term || a.index < h.index || l == nil || l.spoke != spoke {
+	if h.incarnation != a.incarnation || h.term != a.term || a.index < h.index && !r.lacks(cureGap) {
+		return false
+	}
+	if (l == nil || l.spoke != spoke) && !r.lacks(cureSilence) {
 		return false
 	}
 	if c, known := r.cache.Peek(k, now); known && c.Backend == nowhere && c.Epoch >= a.binding.Epoch {

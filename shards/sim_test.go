@@ -178,7 +178,7 @@ func (r *recorder) nemesis(ctx context.Context, reborn func(node string)) {
 		}
 		_ = pass(ctx, w.rand.upTo(4*time.Second))
 	}
-	w.set(func() { w.loss = 0; clear(w.dead) })
+	w.set(func() { w.loss, w.delay = 0, 2*time.Millisecond; clear(w.dead) })
 	w.lead(w.names[w.rand.n(3)])
 }
 
@@ -218,9 +218,10 @@ func (r *recorder) operator(ctx context.Context) {
 
 // simulate runs turns, moves and faults for a minute, then lets the world rest and
 // wants every session to have one home. It returns what was broken.
-func simulate(t *testing.T, seed uint64) (faults []string) {
+func simulate(t *testing.T, seed uint64, with ...func(*world)) (faults []string) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, seed, "a", "b", "c", "d", "e")
+		w := newWorld(t, seed, five(), with...)
+		w.delay = []time.Duration{2 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}[seed%3]
 		r := newRecorder(w)
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()

@@ -92,6 +92,9 @@ func (t *Turn) enter() (state, <-chan struct{}) {
 	p := t.s.stripe(t.session)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if t.r.lacks(cureCount) {
+		return t.enterLate(p, now)
+	}
 	l := p.alive(t.session)
 	l.turns++
 	what := t.look(p, l, now)
@@ -101,12 +104,17 @@ func (t *Turn) enter() (state, <-chan struct{}) {
 		p.tidy(t.session, l)
 		return what, over
 	}
+	t.goes(now)
+	return current, nil
+}
+
+// goes notes that the turn goes by the binding that stands; the stripe's mu is held.
+func (t *Turn) goes(now time.Duration) {
 	c, _ := t.r.cache.Use(t.session, now)
 	t.home.Backend, t.home.Epoch, t.counted = c.Backend, c.Epoch, true
 	if t.home.Lookup == "" {
 		t.home.Lookup = LookupHit
 	}
-	return current, nil
 }
 
 // look says what is known; the stripe's mu is held.
@@ -135,6 +143,9 @@ func (r *Router) rested(pool string, c Cached) bool {
 
 // Look is for the moment right before the first byte is written to the backend.
 func (t *Turn) Look() error {
+	if t.r.lacks(cureLook) {
+		return nil
+	}
 	now := t.r.Now()
 	p := t.s.stripe(t.session)
 	p.mu.Lock()
@@ -143,10 +154,9 @@ func (t *Turn) Look() error {
 	stands := known && t.s.leased(now) && c.Backend != nowhere && c.Section == t.s.head.Load().gen
 	same := c.Epoch == t.home.Epoch && c.Backend == t.home.Backend
 	switch {
+	case known && c.Epoch > t.home.Epoch:
+		return ErrAgain // by a lower epoch than it has seen no node goes
 	case t.home.Provisional || t.home.Stale:
-		if stands && !same && !t.home.detour() {
-			return ErrAgain // by now it is known
-		}
 		return nil
 	case !stands || !same || p.live[t.session].held != 0:
 		return ErrAgain

@@ -16,7 +16,7 @@ type file struct {
 	Wait  time.Duration   `yaml:"wait"`
 	Late  time.Duration   `yaml:"late" auto:"-1"`
 	Room  int64           `yaml:"room" unit:"size"`
-	Limit int             `yaml:"limit" auto:"-1"`
+	Limit int             `yaml:"limit" auto:"-1" off:"0"`
 	Share float64         `yaml:"share"`
 	On    bool            `yaml:"on"`
 	Tags  []string        `yaml:"tags"`
@@ -86,6 +86,7 @@ func TestDecode(t *testing.T) {
 		{"room: 0", func(f *file) { f.Room = 0 }},
 		{"limit: 7", func(f *file) { f.Limit = 7 }},
 		{`limit: "auto"`, func(*file) {}},
+		{"limit: off", func(f *file) { f.Limit = 0 }},
 		{"maybe: {}", func(f *file) { f.Maybe = &part{Weight: 1} }},
 		{"maybe: {url: u}", func(f *file) { f.Maybe = &part{URL: "u", Weight: 1} }},
 		{"share: 1e-3", func(f *file) { f.Share = 0.001 }},
@@ -144,9 +145,9 @@ func TestFaults(t *testing.T) {
 		{"room: -1KiB", `1: room: "-1KiB" is negative; ` + size},
 		{"room: 8589934592GiB", `1: room: "8589934592GiB" is too large; ` + size},
 		{"room: auto", `1: room: "auto" is no size; ` + size},
-		{"limit: -1", `1: limit: "-1" is negative; ` + whole + ", or auto"},
-		{"limit: 0x10", `1: limit: "0x10" is no whole number; ` + whole + ", or auto"},
-		{"limit: '3'", `1: limit: "3" is text; ` + whole + ", or auto, without quotes"},
+		{"limit: -1", `1: limit: "-1" is negative; ` + whole + ", or auto, or off"},
+		{"limit: 0x10", `1: limit: "0x10" is no whole number; ` + whole + ", or auto, or off"},
+		{"limit: '3'", `1: limit: "3" is text; ` + whole + ", or auto, or off, without quotes"},
 		{"share: .nan", `1: share: ".nan" is no number; write a number such as 0.5`},
 		{"share: nan", `1: share: "nan" is no number; write a number such as 0.5`},
 		{"share: -0.1", `1: share: "-0.1" is negative; write a number such as 0.5`},
@@ -182,10 +183,10 @@ func TestFaults(t *testing.T) {
 		{"name: ${BAD}", "1: name: variable BAD is not UTF-8; set it to text"},
 		{"name: ${", "1: name: has a ${ without }; write ${NAME} or ${file:PATH}, or $${ for the characters themselves"},
 		{"name: ${2}", "1: name: ${2} names no variable; write ${NAME} or ${file:PATH}, or $${ for the characters themselves"},
-		{"limit: ${WORD}", `1: limit: "${WORD}" (once replaced) is no whole number; ` + whole + ", or auto"},
+		{"limit: ${WORD}", `1: limit: "${WORD}" (once replaced) is no whole number; ` + whole + ", or auto, or off"},
 		{"zone: ${NONE}", "1: zone: variable NONE is not set; set it in the environment, or write the value here"},
 		{"tags: ['${MUCH}', '${TWO}']", "1: tags[1]: all ${} of the file put in more than 1MiB; write less"},
-		{"limit: " + strings.Repeat("x", 100), `1: limit: "` + strings.Repeat("x", maxShown) + `"... is no whole number; ` + whole + ", or auto"},
+		{"limit: " + strings.Repeat("x", 100), `1: limit: "` + strings.Repeat("x", maxShown) + `"... is no whole number; ` + whole + ", or auto, or off"},
 		{"name: y\n\xff", "2: yaml: byte 0xff is not UTF-8; save the file as UTF-8"},
 	} {
 		if _, got := decode(tt.text); got != tt.want {

@@ -62,8 +62,10 @@ func node(v reflect.Value, tag reflect.StructTag) *yaml.Node {
 }
 
 func scalarNode(v reflect.Value, tag reflect.StructTag) *yaml.Node {
-	if auto := tag.Get("auto"); auto != "" && v.Int() == autoNumber(auto) {
-		return plain("auto")
+	for _, word := range []string{"auto", "off"} {
+		if n := tag.Get(word); n != "" && v.Int() == wordNumber(n) {
+			return plain(word)
+		}
 	}
 	switch kindOf(v.Type(), tag) {
 	case duration:

@@ -4,7 +4,7 @@
 // not built, or a fault. It must not know any section of any file.
 //
 // Field tags: yaml:"name"; unit:"size" for bytes; auto:"N" takes the word auto
-// for the number N; enum:"a,b"; scalar:"url" on a list of structs makes a bare
+// for the number N, and off:"N" the word off; enum:"a,b"; scalar:"url" on a list of structs makes a bare
 // value short for {url: value}. A pointer to a struct is a section that may be
 // left out, and has its defaults once it is there. Numbers below zero are faults
 // everywhere.

@@ -60,16 +60,18 @@ func wanted(t reflect.Type, tag reflect.StructTag) string {
 			want = strings.ReplaceAll(words, ",", " or ")
 		}
 	}
-	if tag.Get("auto") != "" {
-		want += ", or auto"
+	for _, word := range []string{"auto", "off"} {
+		if tag.Get(word) != "" {
+			want += ", or " + word
+		}
 	}
 	return want
 }
 
 // set parses s into v. The fault that it returns lacks its subject, the value.
 func set(v reflect.Value, s string, tag reflect.StructTag) (fault string) {
-	if auto := tag.Get("auto"); auto != "" && s == "auto" {
-		v.SetInt(autoNumber(auto))
+	if stands(s, tag) {
+		v.SetInt(wordNumber(tag.Get(s)))
 		return ""
 	}
 	switch kindOf(v.Type(), tag) {
@@ -177,10 +179,15 @@ func durationText(d time.Duration) string {
 	return s
 }
 
-func autoNumber(tag string) int64 {
+// stands says whether s is a word that the tag has stand for a number.
+func stands(s string, tag reflect.StructTag) bool {
+	return (s == "auto" || s == "off") && tag.Get(s) != ""
+}
+
+func wordNumber(tag string) int64 {
 	n, err := strconv.ParseInt(tag, 10, 64)
 	if err != nil {
-		panic(fmt.Sprintf("BUG: auto tag %q is no number", tag))
+		panic(fmt.Sprintf("BUG: the tag of a word, %q, is no number", tag))
 	}
 	return n
 }

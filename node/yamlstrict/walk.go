@@ -108,7 +108,7 @@ func (d *decoder) scalar(at place, n *yaml.Node, v reflect.Value, tag reflect.St
 	switch {
 	case s != n.Value:
 		shown += " (once replaced)"
-	case quoted && s != "auto" && kindOf(v.Type(), tag) >= count:
+	case quoted && !stands(s, tag) && kindOf(v.Type(), tag) >= count:
 		d.bad(at, "%s is text; write %s, without quotes", shown, want)
 		return
 	}

@@ -27,16 +27,22 @@ func (b *Backend) takes(ask *Ask, now time.Time) (ok, trial bool) {
 // what the backend keeps of it, which is read again elsewhere.
 const heavier = 2.5
 
+const crowd = 2 // streams, the one that comes among them, that no backend is too full for
+
 // Heavy tells whether a stream that is bound to a backend would be served so much
 // faster elsewhere that it had better leave. It is by predicted steps, so only
 // where the pool goes by these, and by what is known for certain: not in a panic,
-// nor by old reports.
+// nor by old reports, nor by the speed of a backend that has little to do, which is
+// read from few streams.
 func (p *Pool) Heavy(b *Backend, now time.Time) bool {
 	s := p.now.Load()
 	if s.placement.Policy != StepTime || p.panics.Load() || b.standing.Load().State != Active || b.elsewhere.Load().Stale {
 		return false
 	}
 	c := choice{pool: p, set: s, list: s.list, ask: Ask{Tried: []*Backend{b}}, now: now}
+	if c.streams(b) < crowd+s.knee/8 {
+		return false
+	}
 	other := c.drawn(p.drawing(s), byStep)
 	return other != nil && c.pace(b) > heavier*c.pace(other)
 }
@@ -44,5 +50,9 @@ func (p *Pool) Heavy(b *Backend, now time.Time) bool {
 // pace is step without regard to caps: they order picks, and say nothing of how
 // long a stream takes.
 func (c *choice) pace(b *Backend) float64 {
-	return (c.set.knee + c.load(b)) / (c.set.knee * b.Speed())
+	speed := b.Speed()
+	if c.streams(b) == 1 {
+		speed = max(speed, 1) // as for step: little is known of it
+	}
+	return (c.set.knee + c.load(b)) / (c.set.knee * speed)
 }

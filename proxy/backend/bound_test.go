@@ -83,6 +83,7 @@ func TestHeavy(t *testing.T) {
 		{"somewhat fuller", 45, 0, nil, false},
 		{"far fuller", 60, 0, nil, true},
 		{"far fuller than the full", 60, 20, nil, false},
+		{"slower, with little to do", 3, 0, func(p *Pool, _ *Rules) { p.Named("a").speed.Store(0.1) }, false},
 		{"slower", 20, 20, func(p *Pool, _ *Rules) { p.Named("a").speed.Store(0.3) }, true},
 		{"by another policy", 60, 0, func(_ *Pool, r *Rules) { r.Placement.Policy = RoundRobin }, false},
 		{"draining", 60, 0, func(p *Pool, _ *Rules) { p.Drain(p.Named("a"), time.Now(), time.Time{}) }, false},

@@ -109,11 +109,11 @@ func (k cost) of(c *choice, b *Backend) float64 {
 const unheard = 1e6
 
 // header is the header time that the backend is reckoned with, by its mean or
-// peak. While a stream waits for a head it does not fade: a backend that hangs
-// would draw more with every second.
+// peak. While a stream waits for a head it does not fade, nor while failures
+// count: a backend that hangs or fails would draw more with every second.
 func (c *choice) header(b *Backend, v *bits) float64 {
 	switch {
-	case b.flights.count() <= b.answering.count():
+	case b.flights.count() <= b.answering.count() && b.phantoms(c.now) == 0:
 		return b.header.now(v, c.micros())
 	case b.header.at.Load() == 0:
 		return unheard

@@ -53,11 +53,28 @@ func (p *Pool) Succeeded(l *Lease, now time.Time, firstByte time.Duration) {
 		p.blame(l, now, b.failures.Add(1), fmt.Sprintf("%v to the head of an answer", firstByte.Round(time.Millisecond)))
 		return
 	}
-	if b.failures.Load() != 0 {
-		b.failures.Store(0)
-	}
 	if b.haunted.Load() != nil {
 		b.haunted.Store(nil)
+	}
+	p.headCame(l, now)
+}
+
+// Erred tells the pool that the head of an answer came to a stream and says that
+// the backend did not do the work, or had no room for it, where that is no
+// failure by which it is judged. It came soon since nothing was done: so it tells
+// nothing of how fast the backend is, and counts as a stream for a while.
+func (p *Pool) Erred(l *Lease, now time.Time) {
+	l.backend.heard.Store(now.UnixNano())
+	p.headCame(l, now)
+	p.haunt(l.backend, now, FailedGateway, 1)
+}
+
+// headCame ends a row of failures, and an ejection that the stream is the trial
+// of.
+func (p *Pool) headCame(l *Lease, now time.Time) {
+	b := l.backend
+	if b.failures.Load() != 0 {
+		b.failures.Store(0)
 	}
 	if !l.is(isTrial) {
 		return

@@ -113,3 +113,49 @@ func TestFailingFastLooksExpensive(t *testing.T) {
 		s.lease.Release(now)
 	}
 }
+
+// The same trap for a backend that answers, and soon since it does nothing: 500,
+// 429. It is not ejected for it, and draws no more than a small part of what it
+// would get for being idle and quick.
+func TestErringFastLooksExpensive(t *testing.T) {
+	for _, policy := range []string{StepTime, LeastConnections, PeakEWMA, LeastResponseTime} {
+		t.Run(policy, func(t *testing.T) {
+			p := placed(t, Placement{Policy: policy}, 1, 1, 1, 1)
+			now := time.Unix(1000, 0)
+			p.made, p.sampled = now, now
+			bad, errors := p.Backends()[0], 0
+			var streams []Lease // in the order of their ends, 500 ms after their beginning
+			for i := range 4000 {
+				now = now.Add(5 * time.Millisecond)
+				if len(streams) >= 100 {
+					l := streams[0]
+					streams = streams[1:]
+					l.Answered(now)
+					p.Succeeded(&l, now, 500*time.Millisecond)
+					p.Finished(l.Backend(), 500*time.Millisecond)
+					l.Release(now)
+				}
+				if i%20 == 0 {
+					p.Sample(now)
+				}
+				l, err := p.Pick(now, Ask{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if l.Backend() != bad {
+					streams = append(streams, l)
+					continue
+				}
+				errors++
+				p.Erred(&l, now)
+				l.Release(now)
+			}
+			if s := bad.Standing(); s.State != Active || errors == 0 || errors > 200 {
+				t.Errorf("%d of 4000 streams went to the backend that errs, a fair share is 1000; %+v", errors, s)
+			}
+			for _, l := range streams {
+				l.Release(now)
+			}
+		})
+	}
+}

@@ -6,11 +6,11 @@ import "time"
 // load, and how many.
 type RebalanceConfig struct {
 	Enabled      bool          `yaml:"enabled"`
-	Threshold    float64       `yaml:"threshold"`          // of the coefficient of variation of the backends' step times: above it, twice in a row, sessions move
-	Interval     time.Duration `yaml:"interval"`           // between two looks
-	Share        float64       `yaml:"share"`              // of the streams that are too many, that one look may move
-	MinResidence time.Duration `yaml:"min_residence"`      // a session that was moved stays for so long
-	MaxRate      int           `yaml:"max_rate" auto:"-1"` // requests/s from which nothing moves; auto: twice the 5-minute mean; 0: it does not matter
+	Threshold    float64       `yaml:"threshold"`                  // of the coefficient of variation of the backends' step times: above it, twice in a row, sessions move
+	Interval     time.Duration `yaml:"interval"`                   // between two looks
+	Share        float64       `yaml:"share"`                      // of the streams that are too many, that one look may move
+	MinResidence time.Duration `yaml:"min_residence"`              // a session that was moved stays for so long
+	MaxRate      int           `yaml:"max_rate" auto:"-1" off:"0"` // requests/s of a node from which nothing moves; auto: twice the 5-minute mean
 }
 
 // DefaultRebalance holds the contract's defaults.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 )
 
 // Service is the name of the calls between keepers, and MaxQuestion their size.
@@ -22,12 +21,14 @@ type question struct {
 	Revision uint64        `json:"revision"`          // of its map
 	Groups   map[int]Group `json:"groups,omitempty"`  // those it leads
 	Command  []byte        `json:"command,omitempty"` // for the leader of meta to propose
+	Open     *Own          `json:"open,omitempty"`    // is that replica open there?
 }
 
 // reply is the answer.
 type reply struct {
-	Map      []byte `json:"map,omitempty"`      // if it has a newer one
-	Leader   string `json:"leader,omitempty"`   // of meta, as far as it knows
+	Map      []byte `json:"map,omitempty"`    // if it has a newer one
+	Leader   string `json:"leader,omitempty"` // of meta, as far as it knows
+	Open     bool   `json:"open,omitempty"`
 	Revision uint64 `json:"revision,omitempty"` // of the map that holds the command
 	Refused  string `json:"refused,omitempty"`  // why what was asked was not done
 	Stale    bool   `json:"stale,omitempty"`    // Refused is ErrStale
@@ -52,6 +53,9 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 	}
 	if q.Command != nil {
 		r.refuse(k.obey(ctx, q.Command, &r))
+	}
+	if q.Open != nil {
+		r.Open = k.isOpen(*q.Open)
 	}
 	if m := k.Map(); m != nil && m.Revision > q.Revision {
 		r.Map = m.Encode()
@@ -177,28 +181,19 @@ func (k *Keeper) metaLeader() string {
 	return k.leader
 }
 
-// reportLoop tells the leader of meta once in a round who this node is and what it
-// leads, and hears of newer maps in return.
-func (k *Keeper) reportLoop() {
-	tick := time.NewTicker(round)
-	defer tick.Stop()
-	for turn := 0; ; turn++ {
-		ctx, cancel := context.WithTimeout(k.ctx, 2*round)
-		if err := k.report(ctx, turn); err != nil && k.ctx.Err() == nil {
-			k.o.Log.Debug("the leader of meta was not told", "err", err)
-		}
-		cancel()
-		select {
-		case <-tick.C:
-		case <-k.ctx.Done():
-			return
-		}
+// tell tells the leader of meta who this node is and what it leads, and hears of
+// newer maps in return.
+func (k *Keeper) tell() {
+	ctx, cancel := context.WithTimeout(k.ctx, 2*round)
+	defer cancel()
+	if err := k.report(ctx); err != nil && k.ctx.Err() == nil {
+		k.o.Log.Debug("the leader of meta was not told", "err", err)
 	}
 }
 
 // report tells the leader of meta, or, where none is known, one other node after
 // the other.
-func (k *Keeper) report(ctx context.Context, turn int) error {
+func (k *Keeper) report(ctx context.Context) error {
 	m := k.Map()
 	if m == nil {
 		return nil
@@ -208,7 +203,7 @@ func (k *Keeper) report(ctx context.Context, turn int) error {
 		k.hear(k.o.Self, q)
 		return nil
 	}
-	to := k.whom(m, turn)
+	to := k.whom(m)
 	if to == "" {
 		return nil
 	}
@@ -221,9 +216,10 @@ func (k *Keeper) report(ctx context.Context, turn int) error {
 
 // whom says which node to report to: who led meta last, or after a miss another at
 // each turn.
-func (k *Keeper) whom(m *Map, turn int) string {
+func (k *Keeper) whom(m *Map) string {
 	k.mu.Lock()
-	to, missed := k.leader, k.missed
+	k.turn++
+	to, missed, turn := k.leader, k.missed, k.turn
 	k.mu.Unlock()
 	if to == "" && !missed {
 		to = k.metaLeader()

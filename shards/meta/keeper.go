@@ -57,7 +57,7 @@ type Keeper struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
-	nudged chan struct{} // one place
+	nudges []chan struct{} // one for each loop, of one place
 
 	placing sync.Mutex // one round of opening and deleting at a time, files and all
 	taking  sync.Mutex // one newer map at a time, file and all; may be taken while placing is held
@@ -68,6 +68,7 @@ type Keeper struct {
 	open    map[int]Own
 	leader  string        // of meta, as others say
 	missed  bool          // the last report did not find it
+	turn    int           // counts reports
 	paces   map[int]pace  // of the groups led here
 	handed  time.Duration // when leadership was given away last, to spread it
 	busy    map[int]bool  // shards whose next step is being taken
@@ -75,7 +76,9 @@ type Keeper struct {
 }
 
 const (
-	round    = time.Second      // between two looks
+	round    = time.Second      // between two looks, while all is as it should be
+	hurry    = round / 4        // and while something is under way
+	shortest = round / 20       // however often it is nudged
 	stepTime = 10 * time.Second // for one change of a group, or one call
 	handRest = time.Second      // between two transfers that spread leaders
 	fresh    = 5 * time.Second  // a report counts for so long
@@ -89,8 +92,11 @@ func NewKeeper(o Options) (*Keeper, error) {
 	if o.files == nil {
 		o.files = directory(o.Dir)
 	}
-	k := &Keeper{o: o, nudged: make(chan struct{}, 1), open: make(map[int]Own), paces: make(map[int]pace), busy: make(map[int]bool)}
+	k := &Keeper{o: o, open: make(map[int]Own), paces: make(map[int]pace), busy: make(map[int]bool)}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
+	for range k.looks() {
+		k.nudges = append(k.nudges, make(chan struct{}, 1))
+	}
 	var err error
 	if k.current, err = loadMap(o.files); err != nil {
 		return nil, err
@@ -108,14 +114,18 @@ func (k *Keeper) Start(ctx context.Context) error {
 		return err
 	}
 	k.place(ctx)
-	k.start(k.placeLoop)
-	k.start(k.stepLoop)
-	k.start(k.reportLoop)
-	k.start(k.controlLoop)
+	for i, look := range k.looks() {
+		k.start(func() { k.lookLoop(look, k.nudges[i]) })
+	}
+	k.start(k.watchLoop)
 	return nil
 }
 
-func (k *Keeper) start(loop func()) { k.tasks.Go(loop) } // Stop waits on tasks
+// looks is what each loop does. What one has begun and another must see is in the
+// map, on disk, or in the groups themselves.
+func (k *Keeper) looks() []func() { return []func(){k.arrange, k.advance, k.tell, k.decide} }
+
+func (k *Keeper) start(task func()) { k.tasks.Go(task) } // Stop waits on tasks
 
 // Stop ends the loops; the replicas are closed by whoever runs them.
 func (k *Keeper) Stop(ctx context.Context) error {
@@ -132,9 +142,11 @@ func (k *Keeper) Stop(ctx context.Context) error {
 
 // Nudge has the keeper look now.
 func (k *Keeper) Nudge() {
-	select {
-	case k.nudged <- struct{}{}:
-	default: // it will
+	for _, n := range k.nudges {
+		select {
+		case n <- struct{}{}:
+		default: // it will
+		}
 	}
 }
 

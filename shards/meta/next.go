@@ -146,10 +146,14 @@ func (n *next) late() string {
 }
 
 // caughtUp says whether a member has kept up for long enough. Where votes are
-// missing, waiting is the greater danger.
+// missing, waiting is the greater danger; where there is next to nothing to catch
+// up on, once is enough.
 func (n *next) caughtUp(m Member) bool {
 	long := levelFor
-	if n.voters() < n.s.Voters() {
+	switch {
+	case n.voters() < n.s.Voters() && n.g.light():
+		long = 1
+	case n.voters() < n.s.Voters():
 		long = hurryFor
 	}
 	return m.Live && m.Level >= long

@@ -20,21 +20,12 @@ type hearing struct {
 	group Group
 }
 
-// controlLoop decides, as long as meta is led here.
-func (k *Keeper) controlLoop() {
-	tick := time.NewTicker(round)
-	defer tick.Stop()
-	for {
-		ctx, cancel := context.WithTimeout(k.ctx, stepTime)
-		if err := k.control(ctx); err != nil && k.ctx.Err() == nil {
-			k.o.Log.Warn("a decision was not written; it is made again", "err", err)
-		}
-		cancel()
-		select {
-		case <-tick.C:
-		case <-k.ctx.Done():
-			return
-		}
+// decide decides, if meta is led here.
+func (k *Keeper) decide() {
+	ctx, cancel := context.WithTimeout(k.ctx, stepTime)
+	defer cancel()
+	if err := k.control(ctx); err != nil && k.ctx.Err() == nil {
+		k.o.Log.Warn("a decision was not written; it is made again", "err", err)
 	}
 }
 

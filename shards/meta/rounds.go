@@ -8,24 +8,62 @@ import (
 	"time"
 )
 
-// The loops look once in a round, and when they are nudged. What one has begun
-// and another must see is in the map, on disk, or in the groups themselves.
+// lookLoop looks once in a round, sooner while something is under way, and soon
+// when nudged.
+func (k *Keeper) lookLoop(look func(), nudged <-chan struct{}) {
+	for k.ctx.Err() == nil {
+		look()
+		k.rest(shortest, nil)
+		k.rest(k.pause(), nudged)
+	}
+}
 
-func (k *Keeper) placeLoop() {
-	tick := time.NewTicker(round)
-	defer tick.Stop()
+func (k *Keeper) rest(d time.Duration, nudged <-chan struct{}) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-nudged:
+	case <-k.ctx.Done():
+	}
+}
+
+// pause is how long a loop rests.
+func (k *Keeper) pause() time.Duration {
+	m := k.Map()
+	if m == nil {
+		return hurry
+	}
+	for _, n := range m.Nodes {
+		if n.State == Joining {
+			return hurry
+		}
+	}
+	for _, s := range m.Shards {
+		if s.Step != nil || s.Phase != Ready {
+			return hurry
+		}
+	}
+	return round
+}
+
+// watchLoop takes each map as soon as it is applied here.
+func (k *Keeper) watchLoop() {
 	for {
-		_, changed := k.o.Machine.Map()
+		_, changed := k.o.Machine.Map() // before the look: nothing is missed
 		k.adopt()
-		k.place(k.ctx)
 		select {
-		case <-tick.C:
 		case <-changed:
-		case <-k.nudged:
 		case <-k.ctx.Done():
 			return
 		}
 	}
+}
+
+// arrange has the replicas here be as the map says.
+func (k *Keeper) arrange() {
+	k.adopt()
+	k.place(k.ctx)
 }
 
 // adopt takes the map as it is applied in this node's own replica of meta.
@@ -63,7 +101,7 @@ func (k *Keeper) isOpen(r Own) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	o, open := k.open[r.Shard]
-	return open && o.Incarnation == r.Incarnation
+	return open && o.Incarnation == r.Incarnation && o.Life == r.Life
 }
 
 func (k *Keeper) do(ctx context.Context, e Errand) error {
@@ -101,7 +139,7 @@ func (k *Keeper) note(all []Own) error {
 func (k *Keeper) shut(r Own) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if o, open := k.open[r.Shard]; open && o.Incarnation == r.Incarnation {
+	if o, open := k.open[r.Shard]; open && o.Incarnation == r.Incarnation && o.Life == r.Life {
 		delete(k.open, r.Shard)
 	}
 }
@@ -144,19 +182,10 @@ func (k *Keeper) renew(ctx context.Context, r Own) error {
 	return nil
 }
 
-// stepLoop takes the next step of each group that this node leads, side by side.
-func (k *Keeper) stepLoop() {
-	tick := time.NewTicker(round / 2)
-	defer tick.Stop()
-	for {
-		for _, shard := range k.idle() {
-			k.start(func() { k.attendTo(shard) })
-		}
-		select {
-		case <-tick.C:
-		case <-k.ctx.Done():
-			return
-		}
+// advance takes the next step of each group that this node leads, side by side.
+func (k *Keeper) advance() {
+	for _, shard := range k.idle() {
+		k.start(func() { k.attendTo(shard) })
 	}
 }
 
@@ -210,7 +239,7 @@ func (k *Keeper) step(ctx context.Context, shard int) (again bool, err error) {
 		return false, nil
 	}
 	a := Next(m, shard, k.o.Self, k.watch(shard, st), st.Config)
-	if a.Do == Wait || a.Do == Transfer && !k.mayHand(m, shard, a.Node) {
+	if a.Do == Wait || a.Do == Transfer && !k.mayHand(m, shard, a.Node) || a.Do == AddNonvoter && !k.awaits(ctx, shard, a) {
 		return false, nil
 	}
 	if err := k.o.Groups.Change(ctx, shard, a); err != nil {
@@ -232,6 +261,15 @@ func (k *Keeper) mayHand(m *Map, shard int, to string) bool {
 	}
 	k.handed = k.o.Now()
 	return true
+}
+
+// awaits asks a node whether it has opened the replica that is to be added: until
+// then the group would call in vain.
+func (k *Keeper) awaits(ctx context.Context, shard int, a Action) bool {
+	m := k.Map()
+	r := Own{Shard: shard, Incarnation: m.Shards[shard].Incarnation, Life: a.Life}
+	answer, err := k.ask(ctx, a.Node, question{Revision: m.Revision, Open: &r})
+	return err == nil && answer.Open
 }
 
 // proposeFounding writes the first entry of a new cluster, until it is there.

@@ -47,7 +47,6 @@ type box struct {
 	machine *Machine
 	fed     int // entries of shard 0 that the machine has
 	heard   map[string]time.Duration
-	turn    int
 }
 
 // log is a replica: what it keeps on disk, and while it is open.
@@ -541,8 +540,7 @@ func (b *box) live() {
 			again, _ = k.step(ctx, r.Shard)
 		}
 	}
-	b.turn++
-	_ = k.report(ctx, b.turn)
+	_ = k.report(ctx)
 	_ = k.control(ctx)
 	if n := k.Map().Nodes[b.id]; n.State == Removed && n.Leaving && n.Boot == b.boot {
 		w.say("%s has left", b.id)

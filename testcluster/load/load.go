@@ -33,6 +33,10 @@ type Options struct {
 	Prompt  int      // 500; tokens, the median
 	Output  int      // 150; tokens, the median
 	Seed    uint64   // 0; the same seed makes the same requests
+
+	// Sessions is how many there are; 0: none. Every second request is a turn of
+	// one of them, in the header X-Session-ID.
+	Sessions int
 }
 
 // ErrOptions is what New wraps when an option makes no sense.
@@ -42,6 +46,7 @@ const (
 	spread      = 0.6             // of the lognormal sizes: two of three are within a factor of e^0.6
 	maxTokens   = 8000            // of a prompt or an answer
 	streamLimit = 5 * time.Minute // no stream takes longer
+	maxSessions = 100_000
 )
 
 // Load is one open loop of clients.
@@ -63,6 +68,8 @@ func New(o Options) (*Load, error) {
 		return nil, fmt.Errorf("%w: URL is missing; write the base URL of a starling", ErrOptions)
 	case !(o.Rate > 0 && o.Rate <= 10_000):
 		return nil, fmt.Errorf("%w: Rate is %v, want a number above 0 and up to 10000", ErrOptions, o.Rate)
+	case o.Sessions < 0 || o.Sessions > maxSessions:
+		return nil, fmt.Errorf("%w: Sessions is %d, want 0 to %d", ErrOptions, o.Sessions, maxSessions)
 	case o.MaxOpen < 1, o.Prompt < 1, o.Output < 1:
 		return nil, fmt.Errorf("%w: MaxOpen, Prompt and Output are %d, %d and %d, want at least 1", ErrOptions, o.MaxOpen, o.Prompt, o.Output)
 	}
@@ -106,8 +113,12 @@ func (l *Load) Run(ctx context.Context) {
 // next is the request that is due then.
 func (l *Load) next(dice *rand.Rand, due time.Time) *stream {
 	l.made++
+	session := ""
+	if l.opts.Sessions > 0 && l.made%2 == 0 {
+		session = fmt.Sprint("demo-", 1+dice.IntN(l.opts.Sessions))
+	}
 	return &stream{
-		url: l.urls[l.made%len(l.urls)], tally: l.tally, due: due,
+		url: l.urls[dice.IntN(len(l.urls))], tally: l.tally, due: due, session: session,
 		prompt: size(dice, l.opts.Prompt),
 		said:   transcript{seed: dice.Uint64() >> 1, want: size(dice, l.opts.Output)}, // JSON's numbers have a sign here
 	}

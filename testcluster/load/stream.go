@@ -22,6 +22,7 @@ type stream struct {
 	prompt int // tokens
 	said   transcript
 
+	session string // whose turn it is; empty: nobody's
 	backend string // which answers; empty until the answer's head tells
 }
 
@@ -57,7 +58,7 @@ func (s *stream) converse(ctx context.Context, client *http.Client) error {
 		return &statusError{resp.StatusCode, resp.Header.Get("X-Starling-Error")}
 	}
 	s.backend = resp.Header.Get(llm.BackendHeader)
-	s.tally.answered(s.backend)
+	s.tally.answered(s.backend, s.session)
 	return s.said.read(resp.Body, s.heard)
 }
 
@@ -68,6 +69,9 @@ func (s *stream) request(ctx context.Context) (*http.Request, error) {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if s.session != "" {
+		req.Header.Set("X-Session-ID", s.session)
+	}
 	req.Header.Set(llm.PromptTokensHeader, strconv.Itoa(s.prompt))
 	req.Header.Set(llm.OutputTokensHeader, strconv.Itoa(s.said.want))
 	return req, nil

@@ -18,6 +18,8 @@ type Snapshot struct {
 	Skipped int64          // requests that were not sent, since MaxOpen streams were open
 	Failed  []Failure      // all other ends, the most frequent first
 	Tokens  int64
+	Turns   int64 // of sessions, that were answered
+	Moved   int64 // of them, by another backend than the session's turn before
 
 	Rate      float64   // tokens per second over the last few seconds
 	FirstByte Quantiles // from when a request was due to the first byte of its answer's body; of the last ten seconds
@@ -68,13 +70,16 @@ type tally struct {
 	stopped int64
 	skipped int64
 	tokens  int64
+	turns   int64
+	moved   int64
+	homes   map[string]string // by session: who answered last
 	failed  map[kind]*Failure
 	all     histogram
 	recent  [slots]slot // second s stands at s % slots
 }
 
 func newTally(now time.Time) *tally {
-	return &tally{start: now, at: map[string]int{}, hurts: map[string]time.Time{}, failed: map[kind]*Failure{}}
+	return &tally{start: now, at: map[string]int{}, hurts: map[string]time.Time{}, homes: map[string]string{}, failed: map[kind]*Failure{}}
 }
 
 // begin takes a stream in, unless there are limit already.
@@ -89,12 +94,21 @@ func (t *tally) begin(limit int) bool {
 	return true
 }
 
-func (t *tally) answered(backend string) {
+func (t *tally) answered(backend, session string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if backend != "" {
-		t.at[backend]++
+	if backend == "" {
+		return
 	}
+	t.at[backend]++
+	if session == "" {
+		return
+	}
+	t.turns++
+	if was := t.homes[session]; was != "" && was != backend {
+		t.moved++
+	}
+	t.homes[session] = backend
 }
 
 func (t *tally) first(now time.Time, after time.Duration) {

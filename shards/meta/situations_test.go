@@ -1,0 +1,303 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The situations that a cluster gets into, one test each; docs/operations.md tells
+// them to people.
+
+func TestSituationFirstStart(t *testing.T) {
+	all := newcomers("a", "b", "c", "d")
+	founders := 0
+	for _, n := range all {
+		for _, half := range [][]Newcomer{all[:2], all[2:]} {
+			if f := Found(n.ID, half); f.Found {
+				t.Errorf("%s founds with half of the nodes", n.ID)
+			}
+		}
+		if f := Found(n.ID, all); f.Found {
+			founders++
+		}
+	}
+	if founders != 1 {
+		t.Errorf("%d nodes found a cluster", founders)
+	}
+	w := newWorld(t, 1)
+	for range 4 {
+		w.add("", true)
+	}
+	w.found(8)
+	t.Log("4 nodes found a cluster and its shards in", w.until("the beginning", time.Minute, w.well))
+}
+
+func TestSituationFounderEndsWhileItFounds(t *testing.T) {
+	w := newWorld(t, 1)
+	for range 3 {
+		w.add("", true)
+	}
+	w.found(4)
+	founder := w.nodes["n01"]
+	founder.stop() // the map is kept, the group may be made, nothing is in its log
+	w.run(10 * time.Second)
+	founder.logs = map[Own]*log{}
+	founder.start()
+	w.until("the beginning", time.Minute, w.well)
+}
+
+func TestSituationColdRestartOfAll(t *testing.T) {
+	w := begin(t, 1, 3, 8)
+	w.run(10 * time.Second)
+	before := w.newest()
+	for _, b := range w.nodes {
+		b.stop()
+	}
+	w.run(2 * time.Minute)
+	w.nodes["n02"].start()
+	w.nodes["n03"].start()
+	took := w.until("leaders from disk alone", 30*time.Second, func() error {
+		for i := range before.Shards {
+			if w.leads(i) == nil {
+				return fmt.Errorf("shard %d has no leader", i)
+			}
+		}
+		return nil
+	})
+	t.Log("two of three nodes lead all shards after", took)
+	w.nodes["n01"].start()
+	w.until("all is well", time.Minute, w.well)
+	for i, s := range w.newest().Shards {
+		if s.Incarnation != before.Shards[i].Incarnation {
+			t.Errorf("shard %d was made anew", i)
+		}
+	}
+}
+
+func TestSituationColdRestartWithoutMeta(t *testing.T) {
+	w := begin(t, 1, 7, 4)
+	m := w.newest()
+	for id, b := range w.nodes {
+		if b.stop(); !m.Shards[0].keeps(id) {
+			b.start()
+		}
+	}
+	w.run(20 * time.Second)
+	for i, s := range m.Shards[1:] {
+		up := 0
+		for _, r := range s.Replicas {
+			if w.nodes[r.Node].up {
+				up++
+			}
+		}
+		if led := w.leads(i+1) != nil; led != (up >= 2) {
+			t.Errorf("shard %d: %d of 3 replicas run, led is %v", i+1, up, led)
+		}
+	}
+}
+
+func TestSituationNodeLostForEver(t *testing.T) {
+	w := begin(t, 1, 5, 16)
+	w.nodes["n02"].stop()
+	w.run(50 * time.Second)
+	if s := w.newest().Nodes["n02"].State; s != Active {
+		t.Errorf("after 50 s it is %s", s)
+	}
+	t.Log("replaced after another", w.until("its replicas are elsewhere", 5*time.Minute, func() error {
+		if w.newest().used("n02") {
+			return errors.New("it still has some")
+		}
+		return w.well()
+	}))
+	w.nodes["n02"].start()
+	w.until("it is back and gets its share", 5*time.Minute, w.well)
+}
+
+func TestSituationNodeLostWithoutAnother(t *testing.T) {
+	w := begin(t, 1, 3, 4)
+	w.nodes["n02"].stop()
+	w.run(5 * time.Minute)
+	m := w.newest()
+	if s := m.Nodes["n02"].State; s != Dead {
+		t.Errorf("it is %s", s)
+	}
+	for i, s := range m.Shards {
+		if s.Voters() != 3 || s.Step != nil {
+			t.Errorf("shard %d shrank: %v, %+v", i, s.Replicas, s.Step)
+		}
+	}
+	w.nodes["n02"].start()
+	w.until("it is back", time.Minute, w.well)
+}
+
+func TestSituationManyLookDead(t *testing.T) {
+	w := begin(t, 1, 5, 4)
+	before := w.newest()
+	w.nodes["n02"].stop()
+	w.nodes["n04"].stop()
+	w.run(10 * time.Minute)
+	if m := w.newest(); m.Revision != before.Revision {
+		t.Errorf("two of five nodes look dead, and something was decided: %v", w.story[len(w.story)-5:])
+	}
+}
+
+func TestSituationWipedDisk(t *testing.T) {
+	w := begin(t, 1, 3, 4)
+	b := w.nodes["n02"]
+	b.stop()
+	b.wiped, b.logs = true, map[Own]*log{}
+	w.add("", true)
+	w.until("the new node has the old one's replicas", 5*time.Minute, func() error {
+		if w.newest().used("n02") {
+			return errors.New("the old one still has some")
+		}
+		return w.well()
+	})
+	w.run(25 * time.Hour)
+	if s := w.newest().Nodes["n02"].State; s != Removed {
+		t.Errorf("a day later the old node is %s", s)
+	}
+}
+
+func TestSituationTwoClustersMixed(t *testing.T) {
+	one, two := begin(t, 1, 1, 2), begin(t, 2, 1, 2)
+	k := one.nodes["n01"].keeper
+	before := k.Map()
+	other := two.newest().clone()
+	other.Revision += 1000
+	if err := k.Take(other); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a map of another cluster: %v", err)
+	}
+	if k.Map() != before {
+		t.Error("it was taken")
+	}
+	fresh := []Newcomer{{ID: "x", Expect: 1, Hosts: true}, {ID: "y", Cluster: before.Cluster}}
+	if f := Found("x", fresh); f.Found || f.Join != before.Cluster {
+		t.Errorf("a node that sees a cluster does %+v", f)
+	}
+}
+
+func TestSituationRollingUpgrade(t *testing.T) {
+	m := founded(t, 1, 1, "a", "b")
+	peer := func(level uint32) Peer {
+		return Peer{Node: Node{Hosts: true, Level: level, Boot: 2}, Alive: true, Heard: true}
+	}
+	level := func(a, b uint32) uint32 {
+		for _, c := range Plan(m, Seen{Peers: map[string]Peer{"a": peer(a), "b": peer(b)}, Led: time.Hour}) {
+			m = must(t, m, c)
+		}
+		return m.Level
+	}
+	if l := level(2, 1); l != 1 {
+		t.Errorf("one node is new: level %d", l)
+	}
+	if l := level(2, 2); l != 2 {
+		t.Errorf("both are new: level %d", l)
+	}
+	if l := level(2, 1); l != 2 {
+		t.Errorf("one is old again: level %d", l)
+	}
+	_, err := NewMachine().Apply(1, 1, [][]byte{[]byte(strings.Replace(string(Command{Op: OpLevel, Level: 9}.Encode()), "level", "tomorrow", 1))})
+	if !errors.Is(err, errCode) {
+		t.Errorf("a command of tomorrow: %v", err)
+	}
+}
+
+func TestSituationRestart(t *testing.T) {
+	w := begin(t, 1, 3, 4)
+	before := w.steps
+	for _, id := range w.ids() {
+		w.nodes[id].stop()
+		w.run(30 * time.Second)
+		w.nodes[id].start()
+		w.until("all is well after its restart", 2*time.Minute, w.well)
+	}
+	if w.steps != before {
+		t.Errorf("restarts of half a minute moved replicas: %d steps", w.steps-before)
+	}
+}
+
+func TestSituationDrainedNode(t *testing.T) {
+	w := begin(t, 1, 4, 8)
+	set := func(state NodeState) {
+		m := w.newest()
+		n := m.Nodes["n03"]
+		n.State = state
+		if _, err := w.nodes["n01"].keeper.Propose(context.Background(), Command{Op: OpNode, Key: "n03", Seen: n.Revision, Node: &n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(Draining)
+	w.until("it has no replicas", 5*time.Minute, func() error {
+		if m := w.newest(); m.used("n03") || m.Nodes["n03"].State != Draining || len(w.nodes["n03"].keeper.Own()) > 0 {
+			return fmt.Errorf("it is %+v", m.Nodes["n03"])
+		}
+		return w.reached()
+	})
+	set(Active)
+	w.until("it has its share again", 5*time.Minute, w.well)
+}
+
+func TestSituationPureProxy(t *testing.T) {
+	w := begin(t, 1, 3, 4)
+	w.add("", false)
+	w.add("", false)
+	w.run(time.Minute)
+	for _, id := range []string{"n04", "n05"} {
+		if n := w.newest().Nodes[id]; n.State != Active || len(w.nodes[id].keeper.Own()) > 0 {
+			t.Errorf("%s is %+v with %v", id, n, w.nodes[id].keeper.Own())
+		}
+	}
+	w.until("all is well", time.Minute, w.well)
+}
+
+func TestSituationZones(t *testing.T) {
+	w := newWorld(t, 1)
+	for _, zone := range []string{"x", "y", "z", "x", "y", "z"} {
+		w.add(zone, true)
+	}
+	w.found(12)
+	w.until("each shard is in three zones", 5*time.Minute, w.well)
+	w.nodes["n02"].stop()
+	w.until("also without a node", 5*time.Minute, func() error {
+		if w.newest().used("n02") {
+			return errors.New("it still has replicas")
+		}
+		return w.well()
+	})
+}
+
+// TestSituationControllerDiesAtEachDecision kills the leader of meta whenever it
+// has decided something, in the midst of a growth.
+func TestSituationControllerDiesAtEachDecision(t *testing.T) {
+	w := begin(t, 3, 3, 4)
+	w.add("", true)
+	w.add("", true)
+	deaths, down := 0, (*box)(nil)
+	decided, since := w.newest().Revision, w.now
+	w.until("five nodes", 30*time.Minute, func() error {
+		if down != nil && w.now-since > 5*time.Second {
+			down.start()
+			down = nil
+		}
+		if m := w.newest(); down == nil && m.Revision > decided {
+			decided = m.Revision
+			if l := w.leads(0); l != nil && w.survives(l.box) {
+				down, since, deaths = l.box, w.now, deaths+1
+				down.stop()
+			}
+		}
+		if down != nil {
+			return errors.New("the controller is dead")
+		}
+		return w.well()
+	})
+	if deaths < 8 {
+		t.Errorf("it died %d times only", deaths)
+	}
+	t.Logf("%d deaths", deaths)
+}

@@ -1,0 +1,153 @@
+package shards
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/starling-lb/starling/proxy/backend"
+)
+
+// crowd is sessions that have a turn four fifths of the time, and what their nodes
+// see of it.
+type crowd struct {
+	mu       sync.Mutex // guards what follows
+	running  map[string]int
+	where    map[string]string // by session
+	requests uint64
+	failed   []string
+	config   backend.RebalanceConfig
+}
+
+func (c *crowd) Plan(pool string) (backend.RebalanceConfig, View, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := View{Knee: 1, Requests: c.requests}
+	for _, id := range []string{"llm-b1", "llm-b2"} {
+		v.Backends = append(v.Backends, Load{ID: id, Streams: float64(c.running[id]), Speed: 1, Takes: true})
+	}
+	return c.config, v, pool == "llm"
+}
+
+// talk is one session's life.
+func (c *crowd) talk(ctx context.Context, w *world, i, proposal int) {
+	session := fmt.Sprint("s", i)
+	for n := i; ctx.Err() == nil; n++ {
+		t, err := w.turn(w.names[n%len(w.names)], "llm", session, proposal)
+		if err == nil {
+			err = t.Look()
+		}
+		for err == ErrAgain { // a move came between
+			t.End()
+			if t, err = w.turn(w.names[n%len(w.names)], "llm", session, proposal); err == nil {
+				err = t.Look()
+			}
+		}
+		if err != nil {
+			c.set(func() { c.failed = append(c.failed, fmt.Sprintf("%s: %v", session, err)) })
+			return
+		}
+		at := t.Home().Backend
+		c.set(func() {
+			c.requests++
+			c.running[at]++
+			c.where[session] = at
+		})
+		w.wait(800 * time.Millisecond)
+		c.set(func() { c.running[at]-- })
+		t.End()
+		w.wait(200 * time.Millisecond)
+	}
+}
+
+func (c *crowd) set(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+}
+
+// sessions is how many are at a backend.
+func (c *crowd) sessions(id string) (n int) {
+	c.set(func() {
+		for _, at := range c.where {
+			if at == id {
+				n++
+			}
+		}
+	})
+	return n
+}
+
+// TestSessionsAreRebalanced, the case on five nodes: of ten sessions on one
+// backend and two on another some move, between turns; all go on; and a spike of
+// requests stops it.
+func TestSessionsAreRebalanced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &crowd{running: make(map[string]int), where: make(map[string]string), config: backend.DefaultRebalance()}
+		c.config.MinResidence = 0
+		w := newWorld(t, 1, five(), func(w *world) { w.pools = c })
+		ctx, end := context.WithCancel(t.Context())
+		var talks sync.WaitGroup
+		defer talks.Wait()
+		defer end()
+		for i := range 12 {
+			talks.Go(func() { c.talk(ctx, w, i, 1+i/10) })
+		}
+		w.wait(time.Second)
+		if a, b := c.sessions("llm-b1"), c.sessions("llm-b2"); a != 10 || b != 2 {
+			t.Errorf("at first %d and %d sessions", a, b)
+		}
+		c.set(func() { c.config.Enabled = false })
+		w.wait(time.Minute) // what is usual
+		c.set(func() { c.config.Enabled = true })
+		before := c.sessions("llm-b1")
+		for range 10 {
+			c.set(func() { c.requests += 5000 })
+			w.wait(5 * time.Second)
+		}
+		if now := c.sessions("llm-b1"); now != before {
+			t.Errorf("in a spike sessions moved: %d, then %d", before, now)
+		}
+		if d := w.node("a").router.Rebalanced()["llm"]; d.Last.Reason != RestSpike || d.Counts[RestOff] < 10 {
+			t.Errorf("in a spike the leader tells %+v", d)
+		}
+		w.until("the backends are even enough", func() bool {
+			w.wait(5 * time.Second)
+			return c.sessions("llm-b1") <= 8
+		})
+		w.wait(time.Minute)
+		a, b := c.sessions("llm-b1"), c.sessions("llm-b2")
+		if a+b != 12 || a < 5 || b < 4 || len(c.failed) > 0 {
+			t.Errorf("then %d and %d sessions; failed: %q", a, b, c.failed)
+		}
+		told := w.node("a").router.Rebalanced()["llm"]
+		if told.Counts[MovedSome] == 0 || told.Counts[RestSpike] < 10 || told.Shard != 1 {
+			t.Errorf("the leader tells %+v", told)
+		}
+		if other := w.node("b").router.Rebalanced(); len(other) > 0 {
+			t.Errorf("who does not lead plans: %+v", other)
+		}
+	})
+}
+
+// TestPlansEndWithTheLead: another leader begins anew, with what it is told then.
+func TestPlansEndWithTheLead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &crowd{running: map[string]int{"llm-b1": 10}, where: make(map[string]string), config: backend.DefaultRebalance()}
+		w := newWorld(t, 1, five(), func(w *world) { w.pools = c })
+		w.at("b", "llm", "s", 1)
+		w.until("the leader plans", func() bool { return w.node("a").router.Rebalanced()["llm"].Counts[RestOnce] > 0 })
+		w.lead("b")
+		w.at("c", "llm", "t", 1)
+		w.until("the next one does", func() bool { return w.node("b").router.Rebalanced()["llm"].Counts[RestOnce] > 0 })
+		w.wait(lease)
+		was := w.node("a").router.Rebalanced()["llm"]
+		w.wait(time.Minute)
+		if now := w.node("a").router.Rebalanced()["llm"]; now.At != was.At {
+			t.Errorf("who leads no more goes on planning: %+v", now)
+		}
+	})
+}
