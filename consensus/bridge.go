@@ -14,6 +14,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/starling-lb/starling/consensus/store"
 )
 
 // Raft says the same for each group, and again at each try: with a node away,
@@ -24,7 +26,7 @@ const (
 	maxTexts   = 256
 )
 
-// bridge takes Raft's log to ours, level kept. Its Info is several lines per
+// bridge takes Raft's log to ours, level kept, but where it is about a peer. Its Info is several lines per
 // group and election, so it is passed on only where debug is.
 type bridge struct {
 	log  *slog.Logger
@@ -66,6 +68,8 @@ func (b bridge) on(l slog.Level) bool {
 func (b bridge) say(l slog.Level, text string, args []any) {
 	if slices.ContainsFunc(args, ending) {
 		l = slog.LevelDebug
+	} else if aboutPeer(text) {
+		l = min(l, slog.LevelWarn)
 	}
 	if !b.on(l) {
 		return
@@ -88,11 +92,21 @@ func (b bridge) say(l slog.Level, text string, args []any) {
 	b.log.Log(context.Background(), l, text, all...)
 }
 
-// ending tells whether it is about a connection that we closed: Raft calls that an
-// error.
+// ending tells whether it is about a connection or a log that we closed: Raft
+// calls that an error.
 func ending(arg any) bool {
 	err, ok := arg.(error)
-	return ok && (errors.Is(err, net.ErrClosed) || errors.Is(err, raft.ErrTransportShutdown))
+	return ok && (errors.Is(err, net.ErrClosed) || errors.Is(err, raft.ErrTransportShutdown) || errors.Is(err, store.ErrClosed))
+}
+
+// aboutPeer knows what Raft calls an error and is none of this node: a peer is not
+// there, or was faster. Raft handles it.
+func aboutPeer(text string) bool {
+	switch text {
+	case "failed to heartbeat to", "failed to appendEntries to", "failed to make requestVote RPC", "peer has newer term, stopping replication", "failed to decode incoming command":
+		return true
+	}
+	return false
 }
 
 func level(l hclog.Level) slog.Level {

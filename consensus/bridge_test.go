@@ -25,9 +25,10 @@ func TestLevelsAreKept(t *testing.T) {
 		l.Warn("four", "peer", "b")
 		l.Error("five", "error", fmt.Errorf("closed: %w", net.ErrClosed))
 		l.Log(hclog.Error, "six")
+		l.Error("failed to heartbeat to", "peer", "b")
 	}
 	got := written(slog.LevelDebug, all)
-	for _, want := range []string{"level=DEBUG msg=two shard=7", "level=INFO msg=three shard=7 servers=[1]", "level=WARN msg=four shard=7 peer=b", "level=DEBUG msg=five", "level=ERROR msg=six"} {
+	for _, want := range []string{"level=DEBUG msg=two shard=7", "level=INFO msg=three shard=7 servers=[1]", "level=WARN msg=four shard=7 peer=b", "level=DEBUG msg=five", "level=ERROR msg=six", "level=WARN msg=\"failed to heartbeat to\""} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s is missing in\n%s", want, got)
 		}

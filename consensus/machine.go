@@ -12,10 +12,9 @@ import (
 // machine is a StateMachine as Raft wants it.
 type machine struct {
 	StateMachine
-	halt    func(error) // never waits
-	halted  error       // Raft's goroutine for the state machine owns it
-	applied atomic.Uint64
-	config  atomic.Uint64 // number of the last committed configuration
+	halt   func(error)   // never waits
+	halted error         // Raft's goroutine for the state machine owns it
+	config atomic.Uint64 // number of the last committed configuration
 }
 
 var _ raft.ConfigurationStore = (*machine)(nil)
@@ -51,7 +50,6 @@ func (m *machine) Apply(l *raft.Log) any {
 	if len(r.each) != len(commands) {
 		panic(fmt.Sprintf("BUG: %d results for %d commands", len(r.each), len(commands)))
 	}
-	m.applied.Store(l.Index)
 	return r
 }
 

@@ -40,7 +40,7 @@ func (g *Group) Status() Status {
 	if l == nil {
 		return st
 	}
-	st.LastIndex, st.Applied = l.raft.LastIndex(), l.fsm.applied.Load()
+	st.LastIndex, st.Applied = l.raft.LastIndex(), l.raft.AppliedIndex() // elections and members, too, that no machine sees
 	st.Config = l.fsm.config.Load()
 	commit, at := l.raft.CommitIndex(), now()
 	for _, s := range l.raft.GetConfiguration().Configuration().Servers {

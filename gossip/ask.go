@@ -15,6 +15,8 @@ const (
 	askAfter = 100 * time.Millisecond // by then chunks that overtook each other are all here
 	askAgain = time.Second
 	mostAsks = 3 // in a row that bring nothing: the next full report will
+
+	asksAtOnce = 8 // within askAgain
 )
 
 var errAsk = errors.New("question is malformed")

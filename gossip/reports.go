@@ -23,6 +23,9 @@ type reports struct {
 	origins map[uint64]*origin // by the node's mark
 	held    int                // entries of all of them
 	dirty   map[uint64]bool    // backends of which something was said since the sums were made
+
+	lastAsks time.Time
+	asks     int // since
 }
 
 // origin is one node's report.

@@ -190,13 +190,13 @@ func TestStretch(t *testing.T) {
 		}
 		w.within(5*time.Second, "membership", complete(w.nodes, 2))
 		for i := range 200 {
-			for b := range 40 {
+			for b := range 64 {
 				d.set(d.id(b), func(r *backend.Report) { r.InFlight = i })
 			}
 			<-time.After(50 * time.Millisecond)
 		}
 		if got := time.Duration(w.nodes[0].speaker.interval.Load()); got < speakRarest*4/5 {
-			w.t.Errorf("at 800 changes a second it speaks each %v", got)
+			w.t.Errorf("at 1280 changes a second it speaks each %v", got)
 		}
 		<-time.After(20 * time.Second)
 		if got := time.Duration(w.nodes[0].speaker.interval.Load()); got != speakEvery {

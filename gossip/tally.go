@@ -44,10 +44,14 @@ type wish struct {
 	tries        int
 }
 
-// gaps is whom to ask now for all of their reports.
+// gaps is whom to ask now for all of their reports. Who loses much asks only a
+// few at a time: answers to many would be lost as well.
 func (r *reports) gaps(list []peer, now time.Time) (ask []peer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if now.Sub(r.lastAsks) >= askAgain {
+		r.lastAsks, r.asks = now, 0
+	}
 	for _, p := range list {
 		o := r.of(p.mark, p.boot)
 		switch w := &o.wish; {
@@ -56,8 +60,9 @@ func (r *reports) gaps(list []peer, now time.Time) (ask []peer) {
 			*w = wish{}
 		case w.since.IsZero():
 			w.since = now
-		case now.Sub(w.since) >= askAfter && now.Sub(w.asked) >= askAgain && w.tries < mostAsks:
+		case now.Sub(w.since) >= askAfter && now.Sub(w.asked) >= askAgain && w.tries < mostAsks && r.asks < asksAtOnce:
 			w.asked, w.tries = now, w.tries+1
+			r.asks++
 			ask = append(ask, p)
 		}
 	}

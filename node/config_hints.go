@@ -17,6 +17,7 @@ func Hints(c Config) []string {
 	var out []string
 	hint := func(key, format string, args ...any) { out = append(out, key+": "+fmt.Sprintf(format, args...)) }
 	hintAdmin(c, hint)
+	hintCluster(c, hint)
 	hintWaits(c.Timeouts, hint)
 	for i, l := range c.Listeners {
 		hintListener(l, under(fmt.Sprintf("listeners[%d]", i), hint))
@@ -38,6 +39,18 @@ func hintAdmin(c Config, hint fault) {
 	}
 	if !c.Admin.MetricsToken {
 		hint("admin.metrics_token", "is false, so anyone who reaches %s reads /metrics", c.Admin.Address)
+	}
+}
+
+func hintCluster(c Config, hint fault) {
+	own, seeds := c.Cluster, len(c.Cluster.Seeds)
+	switch {
+	case !own.On() && !c.Shards.Host:
+		hint("shards.host", "is false on a node alone, so nobody keeps its sessions; leave it out")
+	case own.On() && own.BootstrapExpect == 1 && seeds > 0:
+		hint("cluster.bootstrap_expect", "1 founds a cluster of its own if no seed answers within %v of the first start; write how many nodes begin together", lookAround)
+	case own.On() && own.BootstrapExpect == 2:
+		hint("cluster.bootstrap_expect", "2 nodes survive the loss of neither: what is agreed is kept by one of them, until there are three")
 	}
 }
 

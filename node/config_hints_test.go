@@ -53,6 +53,10 @@ func TestHints(t *testing.T) {
 		{"admin.tls: is not set", func(c *Config) { c.Admin.Address, c.Admin.MetricsToken = "10.0.0.1:9901", true }},
 		{"admin.metrics_token: is false", func(c *Config) { c.Admin.Address, c.Admin.TLS.CertFile = ":9901", "lb.crt" }},
 		{"", func(c *Config) { c.Admin.Address = "localhost:9901" }},
+		{"shards.host: is false on a node alone", func(c *Config) { c.Shards.Host = false }},
+		{"cluster.bootstrap_expect: 1 founds", func(c *Config) { c.Cluster = ClusterConfig{Bind: "a:1", Seeds: []string{"b:1"}, BootstrapExpect: 1} }},
+		{"cluster.bootstrap_expect: 2 nodes survive", func(c *Config) { c.Cluster = ClusterConfig{Bind: "a:1", BootstrapExpect: 2} }},
+		{"", func(c *Config) { c.Cluster = ClusterConfig{Bind: "a:1", BootstrapExpect: 1} }},
 	} {
 		c := full()
 		tt.change(&c)

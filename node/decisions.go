@@ -28,6 +28,7 @@ type decisions struct {
 	Backends map[string]decision `json:"backends"`
 	Policies map[string]string   `json:"policies"` // by pool
 	Seconds  map[string]second   `json:"seconds,omitempty"`
+	Rests    map[string]string   `json:"rests,omitempty"` // by pool: on or off, of rebalancing
 }
 
 // second is a policy that operators have measured beside a pool's first.
@@ -77,6 +78,13 @@ func (d decisions) withPolicy(pool string, want api.Policy) decisions {
 	next := d
 	next.Policies = changed(d.Policies, pool, want.Policy)
 	next.Seconds = changed(d.Seconds, pool, second{want.Second, want.Share})
+	return next
+}
+
+// withRest is a copy where a pool's rebalancing is on or off.
+func (d decisions) withRest(pool, word string) decisions {
+	next := d
+	next.Rests = changed(d.Rests, pool, word)
 	return next
 }
 

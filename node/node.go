@@ -55,6 +55,7 @@ type Node struct {
 	admin    *admin.Server
 	cluster  atomic.Pointer[gossip.Cluster] // nil: a node alone, or not started
 	quorum   atomic.Pointer[quorum.Quorum]  // nil: there is nothing to agree on, or not started
+	rests    sync.Map                       // by pool: whether operators switched its rebalancing on or off; "": they did not
 	looked   map[string]bool                // backends whose checks by others are to be judged; hear alone uses it
 	dir      *dataDir
 	started  time.Time

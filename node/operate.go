@@ -83,6 +83,7 @@ func (n *Node) backend(id string) (*backend.Pool, *backend.Backend) {
 
 // apply makes a pool what is wanted of it.
 func (n *Node) apply(pool string, want wanted) error {
+	n.rests.Store(pool, want.rest)
 	if err := n.proxy.Update(pool, want.list); err != nil {
 		return err
 	}
@@ -131,6 +132,7 @@ func (n *Node) Pools() api.Pools {
 		entry := api.Pool{Name: p.Name, Policy: p.Placement().Policy, Usable: p.Usable(), Waiting: p.Waiting(), Panic: p.Panic()}
 		entry.Second, entry.Share = p.Placement().Second, p.Placement().Share
 		entry.StepTimeCV, entry.InFlightCV = p.Spread(time.Now())
+		entry.Rebalance = n.rebalanced(p.Name)
 		for _, b := range p.Backends() {
 			entry.InFlight += b.InFlight()
 		}

@@ -42,9 +42,11 @@ func (n *Node) remember(context.Context) error {
 	if !n.agrees() {
 		return nil
 	}
+	rules := newRules(n)
 	o := quorum.Options{
 		Self: quorum.Peer{ID: n.dir.id, Name: n.cfg.Node.Name, Zone: n.cfg.Node.Zone}, Dir: n.dir.path, Config: n.cfg.Shards,
 		Log: n.log.With("component", "quorum"), Metrics: n.registry, Dial: n.opt.DialPeers, Listen: n.opt.ListenPeers,
+		Pools: planned{n}, Rules: rules, Fates: rules,
 	}
 	if c := n.cfg.Cluster; c.On() {
 		o.RPC, o.Expect, o.Around = c.rpc(), c.BootstrapExpect, around{n}

@@ -32,6 +32,7 @@ type wanted struct {
 	list    []backend.Config
 	drained map[string]bool // ids that operators drain
 	policy  api.Policy      // that operators chose
+	rest    string          // on or off, of rebalancing, that operators chose
 }
 
 func newSupply(log *slog.Logger, apply func(string, wanted) error) *supply {
@@ -135,6 +136,16 @@ func (s *supply) rule(pool string, want api.Policy) error {
 	return s.put(s.decided.withPolicy(pool, want))
 }
 
+// rest has an operator switch a pool's rebalancing.
+func (s *supply) rest(pool, word string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.pool(pool) {
+		return s.noPool(pool)
+	}
+	return s.put(s.decided.withRest(pool, word))
+}
+
 // reset takes every decision on a backend back.
 func (s *supply) reset(id string) error {
 	s.mu.Lock()
@@ -183,7 +194,7 @@ func (s *supply) applyAll() error {
 			}
 			return true
 		})
-		want := wanted{list: list, drained: map[string]bool{}, policy: s.decided.policy(pool)}
+		want := wanted{list: list, drained: map[string]bool{}, policy: s.decided.policy(pool), rest: s.decided.Rests[pool]}
 		for _, c := range list {
 			want.drained[c.ID] = s.decided.Backends[c.ID].Drained
 		}

@@ -47,19 +47,27 @@ func (c *comparison) begin(pool string, place backend.Placement) {
 	}
 }
 
-// settled counts a stream at its end.
+// chooser is the policy that chose a stream's backend; empty where there is one
+// alone, or none did: the stream was bound.
+func chooser(place backend.Placement, l *backend.Lease, ask backend.Ask) string {
+	switch {
+	case place.Second == "" || ask.Only != nil:
+		return ""
+	case l.Second():
+		return place.Second
+	}
+	return place.Policy
+}
+
+// settled counts a stream at its end, for the policy that chose, whichever does by
+// now.
 func (c *comparison) settled(s *Stream, why backend.Reason) {
-	place := s.pool.Placement()
-	if place.Second == "" {
+	if s.policy == "" {
 		return
 	}
-	policy := place.Policy
-	if s.lease.Second() {
-		policy = place.Second
-	}
-	c.streams.WithLabelValues(s.pool.Name, policy, string(why)).Inc()
-	c.durations.WithLabelValues(s.pool.Name, policy).Observe(time.Since(s.started).Seconds())
+	c.streams.WithLabelValues(s.pool.Name, s.policy, string(why)).Inc()
+	c.durations.WithLabelValues(s.pool.Name, s.policy).Observe(time.Since(s.started).Seconds())
 	if s.headIn > 0 {
-		c.firstBytes.WithLabelValues(s.pool.Name, policy).Observe(s.headIn.Seconds())
+		c.firstBytes.WithLabelValues(s.pool.Name, s.policy).Observe(s.headIn.Seconds())
 	}
 }

@@ -17,7 +17,7 @@ func (s *Stream) headed(from time.Time, connecting time.Duration) {
 	case status >= 502 && status <= 504:
 		s.pool.Failed(&s.lease, now, backend.FailedGateway, fmt.Sprintf("it answered %d", status))
 		return
-	case status >= 500, status == 429:
+	case status >= 400:
 		s.pool.Erred(&s.lease, now)
 		return
 	}
@@ -54,7 +54,9 @@ func (s *Stream) ended(b *backend.Backend, why backend.Reason, f *failure) {
 	}
 	switch now := time.Now(); why {
 	case backend.Done:
-		s.pool.Finished(b, now.Sub(s.started))
+		if s.client.resp.Status < 400 { // an error is over at once
+			s.pool.Finished(b, now.Sub(s.started))
+		}
 	case backend.BackendBroke:
 		s.pool.Broke(b, now, f.message)
 	case backend.Idle:

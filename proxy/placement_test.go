@@ -175,6 +175,40 @@ func TestPoliciesCompared(t *testing.T) {
 	}
 }
 
+// A stream counts for the policy that placed it, whichever places others by the
+// time it ends.
+func TestComparedByWhoPlaced(t *testing.T) {
+	t.Parallel()
+	came, over := make(chan struct{}), make(chan struct{})
+	c := newCrew(t, 1, func(p *proxy.PoolConfig) {
+		p.Policy, p.Placement.Second = backend.RoundRobin, backend.Random
+	}, func(int) http.HandlerFunc {
+		return func(http.ResponseWriter, *http.Request) {
+			close(came)
+			<-over
+		}
+	})
+	answered := make(chan error)
+	go func() {
+		_, err := c.get("/")
+		answered <- err
+	}()
+	<-came
+	if err := c.server.Pools()[0].SetPolicy(backend.LeastConnections, 0, backend.Random); err != nil {
+		t.Error(err)
+	}
+	close(over)
+	if err := <-answered; err != nil {
+		t.Fatal(err)
+	}
+	c.atRest(patience, backend.Done, 1)
+	for policy, want := range map[string]float64{backend.RoundRobin: 1, backend.LeastConnections: 0} {
+		if n := c.metric("starling_policy_streams_total", "policy", policy); n != want {
+			t.Errorf("%s has placed %v streams, want %v", policy, n, want)
+		}
+	}
+}
+
 // A key's requests go to one backend, wherever in the request the key is.
 func TestHashKey(t *testing.T) {
 	t.Parallel()

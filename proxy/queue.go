@@ -55,7 +55,16 @@ func (s *Stream) unplaced(err error) error {
 	return f
 }
 
-func (s *Stream) claim(ask backend.Ask) (err error) {
+// claim takes a place, and notes which of two policies chose it.
+func (s *Stream) claim(ask backend.Ask) error {
+	err := s.take(ask)
+	if err == nil {
+		s.policy = chooser(s.pool.Placement(), &s.lease, ask)
+	}
+	return err
+}
+
+func (s *Stream) take(ask backend.Ask) (err error) {
 	if s.lease, err = s.pool.Pick(time.Now(), ask); !errors.Is(err, backend.ErrFull) {
 		return err
 	}

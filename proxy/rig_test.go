@@ -61,6 +61,10 @@ func newRigDialing(t *testing.T, plain bool, dial proxy.Dialer, edit func(*proxy
 	entry.ID, entry.URL = "b1", "http://"+r.listen()
 	pool := proxy.DefaultPool()
 	pool.Backends = []backend.Config{entry}
+	sessions := proxy.DefaultSession() // whatever a stream comes to, its session's turn ends once
+	sessions.Key = []string{"client_ip"}
+	pool.Sticky = &sessions
+	turns := newBook(t)
 	if edit != nil {
 		edit(&pool)
 	}
@@ -74,6 +78,7 @@ func newRigDialing(t *testing.T, plain bool, dial proxy.Dialer, edit func(*proxy
 	}
 	r.server, err = proxy.New(cfg, proxy.Options{
 		Logger: slog.New(slog.DiscardHandler), Registry: r.registry, Dial: dial, Listen: r.listener, Ready: func() error { return nil },
+		Sessions: turns,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -85,7 +85,7 @@ func (u unruly) shake(rng *rand.Rand) {
 // left counted.
 func TestTurnsEndOnce(t *testing.T) {
 	t.Parallel()
-	const clients, each = 16, 150
+	const clients, each = 16, 80
 	for _, plain := range []bool{false, true} {
 		b := unruly{newBook(t)}
 		g := newFrontFor(t, b, plain, func(p *proxy.PoolConfig) {

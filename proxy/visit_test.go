@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -175,4 +178,81 @@ func BenchmarkTurn(b *testing.B) {
 		c.stream.endTurn()
 	}
 	c.conn.Close()
+}
+
+// silent is a Sessions that never answers, after it had a proposal.
+type silent struct {
+	proposed chan string
+	gone     chan error
+}
+
+func (n *silent) Turn(ctx context.Context, _ string, _ []byte, propose func() string) (Turn, error) {
+	n.proposed <- propose()
+	<-ctx.Done()
+	n.gone <- ctx.Err()
+	return nil, ctx.Err()
+}
+
+// A client that came by TLS and leaves ends the search for its session, also when
+// it was watched for a wait in the queue before.
+func TestClientLeavesLookupByTLS(t *testing.T) {
+	a := newAuthority(t)
+	n := &silent{make(chan string, 1), make(chan error, 1)}
+	hold := make(chan struct{})
+	backend := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
+	t.Cleanup(backend.Close)
+	secure := secured(t, a)
+	r := newDoor(t, func(g *plan) {
+		secure(g)
+		s := DefaultSession()
+		s.Key = []string{"header:X-Session-ID"}
+		g.pool.Sticky, g.opt.Sessions, g.pool.Health.Enabled = &s, n, false
+		g.pool.Backend.MaxStreams = 1
+	}, backend.URL)
+	first := r.dialTLS(t, trusting(a))
+	_, _ = io.WriteString(first, "GET / HTTP/1.1\r\nHost: t.test\r\n\r\n")
+	waits := func(n int64) {
+		t.Helper()
+		for by := time.Now().Add(doorWait); r.Waiting() != n || r.InFlight() == 0; <-time.After(time.Millisecond) {
+			if time.Now().After(by) {
+				t.Fatalf("%d wait, want %d", r.Waiting(), n)
+			}
+		}
+	}
+	waits(0)
+	second := r.dialTLS(t, trusting(a))
+	_, _ = io.WriteString(second, "GET / HTTP/1.1\r\nHost: t.test\r\nX-Session-ID: s\r\n\r\n")
+	waits(1) // to propose
+	close(hold)
+	if got := <-n.proposed; got != "b1" {
+		t.Errorf("proposed %q", got)
+	}
+	_ = second.Close() // while the answer is awaited
+	select {
+	case <-n.gone:
+	case <-time.After(doorWait):
+		t.Error("the search goes on")
+	}
+}
+
+// What is cut out of heads is a part of them, whatever they hold.
+func FuzzKeys(f *testing.F) {
+	f.Add("a=b; starling=c", "starling")
+	f.Add("starling=; starling==;;=starling", "s")
+	f.Add("[::1]:80, 10.0.0.1", "10.0.0.1:8080")
+	f.Add(string(newCookie(time.Now())), "")
+	f.Fuzz(func(t *testing.T, text, name string) {
+		if v := pairValue([]byte(text), name, ';'); v != nil && (len(v) == 0 || name != "" && !strings.Contains(text, name+"="+string(v))) {
+			t.Errorf("%q in %q is %q", name, text, v)
+		}
+		if addr, ok := parseHop([]byte(text)); ok != addr.IsValid() {
+			t.Errorf("%q is %v (%v)", text, addr, ok)
+		}
+		if _, ours := cookieAge([]byte(text), time.Now()); ours && len(text) != cookieText {
+			t.Errorf("%q passes for ours", text)
+		}
+		if k, err := parseKeySource(text); err == nil && k.kind != "client_ip" && k.kind+":"+k.name != text {
+			t.Errorf("%q was read as %+v", text, k)
+		}
+	})
 }

@@ -9,8 +9,9 @@
 // Promise: for a session and an epoch there is one backend, whoever asks, and
 // epochs only grow, over letting go and binding again, too.
 //
-// Here by now: the first binding, and reading it. To come, and with a place kept
-// in what is written: letting go, moves, holders, leases and feeds.
+// What moves sessions on a leader's own account: TTLs and full shards (letgo.go),
+// backends that drain or die, operators, heavy turns, and for even load the Planner,
+// a pure function that is asked once in an interval (rebalance.go).
 //
 // It must not know Raft, memberlist or HTTP: a Log, Peers and Places are handed
 // in. Table must not know clocks, random or the network either.

@@ -14,6 +14,7 @@ type want struct {
 	idle    time.Duration // only if it had no turn for so long
 	until   time.Duration // then it is called off
 	strict  bool          // its pool's rule
+	once    bool          // if it is busy, let it be
 
 	next  time.Duration // it was busy: not before
 	rest  time.Duration
@@ -172,7 +173,7 @@ func (r *reign) anyAsked(from Holder) *hold {
 func (r *reign) drop(d *hold, w *want, now time.Duration) {
 	delete(d.wants, w.session)
 	delete(r.heldBy, w.session)
-	if w.idle > 0 { // in use: there is nothing to let go
+	if w.once || w.idle > 0 { // in use: there is nothing to let go
 		b, _ := r.o.machine.At([]Key{w.session})
 		r.touch(w.session, b[0])
 		r.conclude(w)

@@ -54,7 +54,7 @@ const evictIdle = time.Millisecond
 // the backend set's revision and each session's target, so that all replicas move
 // the same sessions once.
 func (r *reign) vacate(now time.Duration) {
-	for _, l := range r.o.desk.leaving() {
+	for _, l := range append(r.o.desk.leaving(), r.orphans()...) {
 		if !r.inhabited(l.Backend) {
 			continue
 		}
@@ -72,6 +72,22 @@ func (r *reign) vacate(now time.Duration) {
 		}
 	}
 	r.launch()
+}
+
+// orphans are backends that have sessions and are of no pool any more.
+func (r *reign) orphans() (all []Leaver) {
+	r.o.machine.View(func(t *Table, _ Position) {
+		for _, id := range t.backends.text {
+			if id == "" {
+				continue
+			}
+			pool := r.o.desk.rules.Of(id)
+			if s, ok := t.Set(pool); ok && !s.Has(id) {
+				all = append(all, Leaver{Pool: pool, Backend: id})
+			}
+		}
+	})
+	return all
 }
 
 // inhabited says whether a backend has sessions.

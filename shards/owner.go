@@ -35,6 +35,8 @@ type Owner struct {
 	mu     sync.Mutex // guards what follows; the machine may be asked under it
 	reign  *reign     // the last proven term's; nil: none yet
 	tapped uint64     // the last entry whose changes went to the feeds
+
+	proving bool // for ends of its own
 }
 
 // NewOwner joins a replica's log and its machine; incarnation is the shard's.
@@ -191,17 +193,19 @@ func (o *Owner) applied(session Key) answer {
 
 // rebind gives a session another backend because one node cannot reach its own:
 // at once where the pool wants availability, and only once in a while, or two
-// nodes that each miss the other's backend would play ping-pong; else, and for a
-// heavy turn, by a move.
+// nodes that each miss the other's backend would play ping-pong; else by a move.
 func (o *Owner) rebind(ctx context.Context, q question) (answer, error) {
 	a, err := o.look(ctx, q.session)
 	if err != nil || a.verdict != bound || a.binding.Epoch != q.seen {
 		return a, err
 	}
-	if q.heavy || o.desk.rule(a.binding.Backend).Strict {
-		return o.wish(ctx, want{session: q.session, from: q.seen, to: q.backend, strict: o.desk.rule(a.binding.Backend).Strict})
-	}
-	if !o.mayRebind(q.session) {
+	rule := o.desk.rule(a.binding.Backend)
+	switch {
+	case q.heavy:
+		return o.lighten(ctx, q, a)
+	case rule.Strict:
+		return o.wish(ctx, want{session: q.session, from: q.seen, to: q.backend, strict: true})
+	case !o.rests(q.session, rebindRest):
 		a.verdict = detour
 		return a, nil
 	}
@@ -212,18 +216,30 @@ func (o *Owner) rebind(ctx context.Context, q question) (answer, error) {
 	return a, nil
 }
 
-// mayRebind takes the session's turn to be rebound at once.
-func (o *Owner) mayRebind(session Key) bool {
+// lighten moves a session for a turn that has not begun and would cost more where
+// it is: in one round, or not at all, since the turn waits.
+func (o *Owner) lighten(ctx context.Context, q question, a answer) (answer, error) {
+	rule := o.desk.rule(a.binding.Backend)
+	if !o.leads() || !o.rests(q.session, rule.Stay) {
+		return a, nil
+	}
+	after, err := o.wish(ctx, want{session: q.session, from: q.seen, to: q.backend, strict: rule.Strict, once: true})
+	if err != nil || after.verdict != bound {
+		return a, err
+	}
+	return after, nil
+}
+
+// rests says whether a session was not moved for the asking within a time, and
+// notes that it is now.
+func (o *Owner) rests(session Key, within time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r, now := o.reign, o.desk.now()
-	if r == nil || r.heldBy[session] != nil {
+	if r == nil || r.heldBy[session] != nil || len(r.rebound) >= maxRebound {
 		return false
 	}
-	if last, ok := r.rebound[session]; ok && now-last < rebindRest {
-		return false
-	}
-	if len(r.rebound) >= maxRebound {
+	if last, ok := r.rebound[session]; ok && now-last < within {
 		return false
 	}
 	r.rebound[session] = now
@@ -363,7 +379,11 @@ func (o *Owner) renew(ctx context.Context, h Holder, q question) (answer, error)
 	if r.feeds[h] != f {
 		r.open(h, f)
 	}
-	r.grants[h] = max(r.grants[h], arrived+lease+margin)
+	until := arrived + lease + margin
+	if o.desk.o.lacks(cureMargin) {
+		until -= margin
+	}
+	r.grants[h] = max(r.grants[h], until)
 	delete(r.left, h)
 	r.outlived(h, q.elder)
 	f.put(item{kind: itemGrant, shard: o.shard, number: q.number})
@@ -425,8 +445,27 @@ func (o *Owner) tick() {
 	defer o.mu.Unlock()
 	if o.reign != nil && o.reign.fresh(o.desk.now()) {
 		o.reign.tick()
+	} else if !o.proving && o.log.Leader() == o.desk.node {
+		o.proving = true
+		o.desk.work(o.confirm)
 	}
 }
+
+// confirm has the term proven for the owner's own ends: where nobody asks, too,
+// sessions end and backends drain.
+func (o *Owner) confirm() {
+	ctx, cancel := context.WithTimeout(o.desk.ctx, lease)
+	defer cancel()
+	_, err := o.prove(ctx)
+	if err != nil {
+		rest(o.desk.ctx, proveRest)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.proving = false
+}
+
+const proveRest = 250 * time.Millisecond // after a proof that failed
 
 // leads says whether this node leads the shard, as far as it knows, and leases of a
 // leader before it are over: it may change bindings of its own.

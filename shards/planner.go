@@ -89,6 +89,11 @@ const (
 	MovedSome  Reason = "moved"  // Moves sessions are asked to move
 )
 
+// Reasons are all of them.
+func Reasons() []Reason {
+	return []Reason{RestOff, RestPanic, RestStale, RestSpike, RestEven, RestOnce, RestShare, RestNobody, MovedSome}
+}
+
 const (
 	patience    = 2   // intervals in a row that must be uneven
 	groupLeast  = 64  // backends in a group

@@ -251,3 +251,38 @@ func TestParallelTurnsDuringAMove(t *testing.T) {
 		}
 	})
 }
+
+// BenchmarkHit is a turn of a session that is known, from its begin over the second
+// look to its end, of different sessions side by side.
+func BenchmarkHit(b *testing.B) {
+	h, err := NewHasher(make([]byte, 32), 16)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := NewRouter(Options{Node: "a", Hash: h, Place: (*world)(nil), Rules: fixed{}})
+	for _, s := range r.sections {
+		s.begin(r, head{node: "a", incarnation: 1, term: 1})
+		s.until.Store(1 << 62)
+	}
+	names := make([][]byte, 1<<14)
+	for i := range names {
+		names[i] = fmt.Appendf(nil, "session-%d", i)
+		k, _ := h.Key("llm", string(names[i]))
+		r.cache.Put(k, Binding{"llm-b1", 1}, 1, r.Now())
+	}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for i := 0; pb.Next(); i++ {
+			t, err := r.Turn(context.Background(), "llm", names[i%len(names)], nil)
+			if err != nil || t.Look() != nil {
+				b.Fatal("no hit", err)
+			}
+			t.End()
+		}
+	})
+}
+
+// fixed is one rule for all.
+type fixed struct{ nothing }
+
+func (fixed) Pool(string) Rule { return Rule{TTL: time.Hour} }

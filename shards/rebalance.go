@@ -13,6 +13,7 @@ import (
 // without Now and Sessions. It must not wait. false: the node has no such pool.
 type Pools interface {
 	Plan(pool string) (backend.RebalanceConfig, View, bool)
+	Names() []string // of those with sessions
 }
 
 // rebalancer asks a planner for each pool in each shard that this node leads, and
@@ -44,10 +45,10 @@ type plan struct {
 
 // Rebalanced is what became of a pool's intervals in the shards that a node leads.
 type Rebalanced struct {
-	Last   Decision
-	Shard  uint32 // of the last
+	Last   Decision // no Reason: there was none yet
+	Shard  uint32   // of the last
 	At     time.Duration
-	Counts map[Reason]int64
+	Counts map[Reason]int64 // of every Reason
 }
 
 func newRebalancer(d *desk, o Options) *rebalancer {
@@ -115,21 +116,34 @@ func (b *rebalancer) interval(o *Owner, j job, c backend.RebalanceConfig, v View
 func (b *rebalancer) tell(j job, d Decision, now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r := b.told[j.pool]
-	if r == nil {
-		r = &Rebalanced{Counts: make(map[Reason]int64)}
-		b.told[j.pool] = r
-	}
+	r := b.of(j.pool)
 	r.Last, r.Shard, r.At = d, j.shard, now
 	r.Counts[d.Reason]++
 }
 
-// Rebalanced says what this node's planners did lately, by pool. At is by the
-// Router's clock.
+// of is called with mu held.
+func (b *rebalancer) of(pool string) *Rebalanced {
+	r := b.told[pool]
+	if r == nil {
+		r = &Rebalanced{Counts: make(map[Reason]int64)}
+		for _, reason := range Reasons() {
+			r.Counts[reason] = 0
+		}
+		b.told[pool] = r
+	}
+	return r
+}
+
+// Rebalanced says what this node's planners did lately, by pool with sessions. At
+// is by the Router's clock.
 func (r *Router) Rebalanced() map[string]Rebalanced {
 	b := r.rebalancer
+	names := b.pools.Names()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for _, pool := range names {
+		b.of(pool)
+	}
 	all := make(map[string]Rebalanced, len(b.told))
 	for pool, told := range b.told {
 		one := *told

@@ -32,6 +32,8 @@ func (c *crowd) Plan(pool string) (backend.RebalanceConfig, View, bool) {
 	return c.config, v, pool == "llm"
 }
 
+func (c *crowd) Names() []string { return []string{"llm"} }
+
 // talk is one session's life.
 func (c *crowd) talk(ctx context.Context, w *world, i, proposal int) {
 	session := fmt.Sprint("s", i)
@@ -127,7 +129,7 @@ func TestSessionsAreRebalanced(t *testing.T) {
 		if told.Counts[MovedSome] == 0 || told.Counts[RestSpike] < 10 || told.Shard != 1 {
 			t.Errorf("the leader tells %+v", told)
 		}
-		if other := w.node("b").router.Rebalanced(); len(other) > 0 {
+		if other := w.node("b").router.Rebalanced()["llm"]; other.Last.Reason != "" || len(other.Counts) != len(Reasons()) {
 			t.Errorf("who does not lead plans: %+v", other)
 		}
 	})

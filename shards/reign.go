@@ -13,9 +13,11 @@ const (
 	wishRestTo = 4 * time.Second
 	rebindRest = 10 * time.Second // between two rebinds of a session at once
 	maxRebound = 65536            // sessions remembered for that
-	maxWants   = 65536            // changes that wait, per shard
-	maxHold    = 256              // sessions in a hold
-	maxHolds   = 4                // holds that wait for answers, per shard
+
+	reboundKept = 10 * time.Minute
+	maxWants    = 65536 // changes that wait, per shard
+	maxHold     = 256   // sessions in a hold
+	maxHolds    = 4     // holds that wait for answers, per shard
 )
 
 // reign is what a leader knows in memory, for one term: it dies with it, also when
@@ -84,7 +86,11 @@ func (r *reign) graced(now time.Duration) bool {
 
 // lapsed says whether the holder's lease is over, whoever granted it.
 func (r *reign) lapsed(h Holder, now time.Duration) bool {
-	return now >= max(r.grants[h], r.began+lease+margin)
+	until := r.began + lease + margin
+	if r.o.desk.o.lacks(cureGrace) {
+		until = 0
+	}
+	return now >= max(r.grants[h], until)
 }
 
 // heeds says whether the holder hears what is sent now.
@@ -162,12 +168,12 @@ func (r *reign) tick() {
 }
 
 // sweepEvery is how often a reign looks for what nobody asked for.
-const sweepEvery = time.Second
+const sweepEvery = 500 * time.Millisecond
 
 // sweep looks for sessions to let go or to move, and for holders that are gone.
 func (r *reign) sweep(now time.Duration) {
 	for k, last := range r.rebound {
-		if now-last >= rebindRest {
+		if now-last >= reboundKept {
 			delete(r.rebound, k)
 		}
 	}

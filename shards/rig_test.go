@@ -32,6 +32,12 @@ type world struct {
 	moved   chan struct{}  // closed, and made anew, when anything of the above changes
 	pending []*simProposal // on their way
 	filter  func(from, to string, q question) bool
+	before  func(from, to string, q question) <-chan struct{} // a question that waits for it, however long
+	after   func(from, to string, q question) <-chan struct{} // an answer that does
+	slow    map[[2]string]time.Duration                       // how late a feed's messages come
+	mute    map[string]bool                                   // nodes that get no feed
+	stalled bool                                              // nothing is committed
+	rate    map[string]float64                                // of a node's clock; 0: right
 	rules   map[string]Rule
 	sets    []Set
 	dead    map[string]bool
@@ -100,6 +106,7 @@ func newWorld(t testing.TB, seed uint64, names []string, with ...func(*world)) *
 			"chat": {TTL: time.Hour, Drain: time.Minute, Wait: 250 * time.Millisecond},
 		},
 		dead: make(map[string]bool), bad: make(map[string]bool), believed: make(map[string]uint64),
+		slow: make(map[[2]string]time.Duration), mute: make(map[string]bool), rate: make(map[string]float64),
 	}
 	for _, f := range with {
 		f(w)
@@ -124,7 +131,7 @@ func (w *world) boot(name string, boot uint64, replica bool) *peer {
 		w.t.Fatal(err)
 	}
 	p := &peer{w: w, name: name}
-	p.router = NewRouter(Options{Node: name, Boot: boot, Hash: h, Peers: simPeers{w, name}, Feeds: simFeeds{w, name}, Place: w, Rules: w, Fates: w, Pools: w.pools, Now: w.now, without: w.without})
+	p.router = NewRouter(Options{Node: name, Boot: boot, Hash: h, Peers: simPeers{w, name}, Feeds: simFeeds{w, name}, Place: w, Rules: w, Fates: w, Pools: w.pools, Now: func() time.Duration { return w.clock(name) }, without: w.without})
 	if replica {
 		p.machine = NewMachine()
 		p.router.Own(1, NewOwner(simLog{w, p}, p.machine, 1))
@@ -156,6 +163,16 @@ func (w *world) end() {
 }
 
 func (w *world) now() time.Duration { return time.Since(w.began) + time.Hour } // as of a machine that is up for a while
+
+// clock is a node's, which may run fast or slow.
+func (w *world) clock(name string) (now time.Duration) {
+	w.get(func() {
+		if now = w.now(); w.rate[name] != 0 {
+			now = time.Duration(float64(now) * w.rate[name])
+		}
+	})
+	return now
+}
 
 // set changes the world and wakes who waits for it.
 func (w *world) set(f func()) {
@@ -244,9 +261,9 @@ func (w *world) lead(name string) {
 	}
 }
 
-// severed says whether a node hears nobody; mu is held.
+// severed says whether a node hears no other replica; mu is held.
 func (w *world) severed(name string) bool {
-	for _, other := range w.names {
+	for _, other := range w.names[:3] {
 		if other != name && !w.cut[[2]string{other, name}] {
 			return false
 		}
@@ -347,12 +364,26 @@ func (p simPeers) Call(ctx context.Context, node, service string, b []byte) ([]b
 		<-ctx.Done()
 		return nil, errLost
 	}
-	if err := p.w.carry(ctx, p.from, node); err != nil {
+	var before, after func(from, to string, q question) <-chan struct{}
+	p.w.get(func() { before, after = p.w.before, p.w.after })
+	late := ctx
+	if before != nil {
+		if wait := before(p.from, node, q); wait != nil {
+			<-wait
+			late = context.WithoutCancel(ctx) // it arrives, whether anybody waits for it or not
+		}
+	}
+	if err := p.w.carry(late, p.from, node); err != nil {
 		<-ctx.Done() // nobody says that it was lost
 		return nil, err
 	}
 	to := p.w.node(node)
-	answer, err := to.router.Answer(ctx, p.from, b)
+	answer, err := to.router.Answer(late, p.from, b)
+	if after != nil {
+		if wait := after(p.from, node, q); wait != nil {
+			<-wait
+		}
+	}
 	if err == nil {
 		err = p.w.carry(ctx, node, p.from)
 	}
@@ -376,12 +407,12 @@ func (f simFeeds) Follow(ctx context.Context, node, _ string, r Reader) {
 }
 
 func (f simFeeds) follow(ctx context.Context, node string, r Reader) error {
-	if err := f.w.carry(ctx, f.from, node); err != nil {
-		return err
+	if err := f.w.carry(ctx, f.from, node); err != nil || f.w.muted(f.from) {
+		return errLost
 	}
 	ctx, cut := context.WithCancel(ctx)
 	defer cut()
-	messages := make(chan []byte, 1024)
+	messages := make(chan sent, 1024)
 	opening := r.Open()
 	var served sync.WaitGroup
 	defer served.Wait()
@@ -390,7 +421,7 @@ func (f simFeeds) follow(ctx context.Context, node string, r Reader) error {
 		defer cut()
 		_ = f.w.node(node).router.Serve(ctx, f.from, opening, func(m []byte) error {
 			select {
-			case messages <- m:
+			case messages <- sent{m, f.w.now()}:
 				return nil
 			default:
 				return errBehind
@@ -400,16 +431,32 @@ func (f simFeeds) follow(ctx context.Context, node string, r Reader) error {
 	for {
 		select {
 		case m := <-messages:
+			var late time.Duration
+			f.w.get(func() { late = f.w.slow[[2]string{node, f.from}] })
+			if err := pass(ctx, late-(f.w.now()-m.at)); err != nil || f.w.muted(f.from) {
+				return errLost
+			}
 			if err := f.w.carry(ctx, node, f.from); err != nil {
 				return err // a stream breaks, it does not lose a part
 			}
-			if err := r.Take(m); err != nil {
+			if err := r.Take(m.bytes); err != nil {
 				return err
 			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// sent is a message on its way.
+type sent struct {
+	bytes []byte
+	at    time.Duration
+}
+
+func (w *world) muted(node string) (yes bool) {
+	w.get(func() { yes = w.mute[node] })
+	return yes
 }
 
 // simLog is one replica's view of the log.
@@ -466,13 +513,13 @@ func (l simLog) leads() (term uint64, ok, lost bool, moved <-chan struct{}) {
 
 func (l simLog) Proven(ctx context.Context) (uint64, error) {
 	for {
-		if term := l.claims(); term > 0 {
-			return term, nil
-		}
 		var late time.Duration
-		l.w.get(func() { late = l.w.rand.upTo(l.w.delay) })
+		l.w.get(func() { late = time.Millisecond/10 + l.w.rand.upTo(l.w.delay) })
 		if err := pass(ctx, late); err != nil {
 			return 0, err
+		}
+		if term := l.claims(); term > 0 {
+			return term, nil
 		}
 		term, ok, lost, moved := l.leads()
 		switch {
@@ -529,7 +576,7 @@ func (l simLog) Propose(ctx context.Context, command []byte) (any, error) {
 		index := 0
 		l.w.set(func() {
 			at := slices.Index(l.w.pending, p)
-			if at < 0 || !l.majority() || l.w.paused[l.p.name] != nil {
+			if at < 0 || l.w.stalled || !l.majority() || l.w.paused[l.p.name] != nil {
 				return
 			}
 			l.w.pending = slices.Delete(l.w.pending, at, at+1)
@@ -569,7 +616,7 @@ func (p *peer) applyLoop(ctx context.Context) {
 	for pass(ctx, 30*time.Millisecond) == nil {
 		deaf := true
 		p.w.get(func() {
-			deaf = p.w.paused[p.name] != nil || p.w.leader == "" || p.w.cut[[2]string{p.w.leader, p.name}] || p.w.nodes[p.name] != p
+			deaf = p.w.paused[p.name] != nil || p.w.noProof && p.w.leader == p.name || p.w.leader == "" || p.w.cut[[2]string{p.w.leader, p.name}] || p.w.nodes[p.name] != p
 		})
 		if !deaf {
 			p.catchUp()

@@ -120,6 +120,7 @@ func (nothing) Sets() []Set        { return nil }
 func (nothing) Dead(string) bool   { return false }
 func (nothing) Leaving() []Leaver  { return nil }
 func (nothing) Usable(string) bool { return true }
+func (nothing) Names() []string    { return nil }
 func (nothing) Plan(string) (c backend.RebalanceConfig, v View, ok bool) {
 	return c, v, false
 }

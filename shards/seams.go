@@ -42,6 +42,7 @@ type Rule struct {
 	TTL    time.Duration // how long a session is kept without a turn; 0: for ever
 	Drain  time.Duration // how long a move waits for a session to be idle
 	Wait   time.Duration // how long a turn waits for an answer about its binding
+	Stay   time.Duration // after a move, before a heavy turn may move the session again
 	Max    int           // sessions in a shard; 0: no limit
 	Strict bool          // rather no answer than a second backend
 }

@@ -47,8 +47,9 @@ type head struct {
 // stripe is what goes on about some of a section's sessions. Its mu is taken
 // before the cache's.
 type stripe struct {
-	mu   sync.Mutex
-	live map[Key]*live
+	mu    sync.Mutex
+	live  map[Key]*live
+	spare *live // one that was forgotten
 }
 
 // nowhere is where a session is that was let go: its epoch is remembered, for it
@@ -87,7 +88,9 @@ func (s *section) stripe(k Key) *stripe { return &s.stripes[k[15]%stripes] }
 func (p *stripe) alive(k Key) *live {
 	l := p.live[k]
 	if l == nil {
-		l = new(live)
+		if l, p.spare = p.spare, nil; l == nil {
+			l = new(live)
+		}
 		p.live[k] = l
 	}
 	return l
@@ -95,9 +98,17 @@ func (p *stripe) alive(k Key) *live {
 
 // tidy forgets a record about which nothing goes on; mu is held.
 func (p *stripe) tidy(k Key, l *live) {
-	if l.idle() {
+	if l.idle() && p.live[k] == l {
 		delete(p.live, k)
+		*l = live{}
+		p.spare = l
 	}
+}
+
+// isHeld says whether a change of the session is on its way; mu is held.
+func (p *stripe) isHeld(k Key) bool {
+	l := p.live[k]
+	return l != nil && l.held != 0
 }
 
 // leased says whether the lease lasts.
@@ -125,9 +136,7 @@ func (s *section) begin(r *Router, h head) {
 		return
 	}
 	h.gen = old.gen + 1
-	if !r.lacks(cureOwnLease) {
-		s.until.Store(0) // a lease is of its section: the grant follows
-	}
+	s.until.Store(0) // a lease is of its section: the grant follows
 	s.head.Store(&h)
 	for i := range s.stripes {
 		p := &s.stripes[i]

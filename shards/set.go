@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // Backend is one of a set.
@@ -29,6 +30,12 @@ func (s Set) Has(id string) bool {
 	}
 	return false
 }
+
+// Same says whether another set has the same backends, whatever its revision.
+func (s Set) Same(as Set) bool { return slices.Equal(s.Backends, as.Backends) }
+
+// Sort puts the backends in their order; who makes a Set owes it.
+func (s Set) Sort() { slices.SortFunc(s.Backends, byID) }
 
 // Choose is the weighted rendezvous of a session with the usable ones of the set,
 // "" where there is none: whoever has the same set and finds the same ones usable

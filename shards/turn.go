@@ -39,6 +39,7 @@ const (
 	heldTime  = time.Second           // a held turn waits so long in all
 	heldFor   = time.Second           // a hold that lasts longer: the leader is asked before a turn goes on
 	heldRest  = 10 * time.Millisecond // before a leader that said "held" is asked again
+	dropRest  = time.Millisecond      // after an answer that could not be kept
 	quietTime = time.Second           // after a question without an answer, nobody is waited for so long
 	mostWait  = time.Second           // for a binding, where a pool does not say
 )
@@ -92,9 +93,6 @@ func (t *Turn) enter() (state, <-chan struct{}) {
 	p := t.s.stripe(t.session)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if t.r.lacks(cureCount) {
-		return t.enterLate(p, now)
-	}
 	l := p.alive(t.session)
 	l.turns++
 	what := t.look(p, l, now)
@@ -104,17 +102,15 @@ func (t *Turn) enter() (state, <-chan struct{}) {
 		p.tidy(t.session, l)
 		return what, over
 	}
-	t.goes(now)
-	return current, nil
-}
-
-// goes notes that the turn goes by the binding that stands; the stripe's mu is held.
-func (t *Turn) goes(now time.Duration) {
+	if t.r.lacks(cureCount) {
+		t.uncounted(p)
+	}
 	c, _ := t.r.cache.Use(t.session, now)
 	t.home.Backend, t.home.Epoch, t.counted = c.Backend, c.Epoch, true
 	if t.home.Lookup == "" {
 		t.home.Lookup = LookupHit
 	}
+	return current, nil
 }
 
 // look says what is known; the stripe's mu is held.
@@ -158,8 +154,11 @@ func (t *Turn) Look() error {
 		return ErrAgain // by a lower epoch than it has seen no node goes
 	case t.home.Provisional || t.home.Stale:
 		return nil
-	case !stands || !same || p.live[t.session].held != 0:
+	case !stands || !same || p.isHeld(t.session):
 		return ErrAgain
+	}
+	if t.r.lacks(cureCount) {
+		t.countLate(p)
 	}
 	return nil
 }
@@ -288,6 +287,8 @@ func (k *seeker) ask(ctx context.Context, unused bool) (settled bool, err error)
 		k.ponder()
 	case a.verdict == created && kept:
 		t.home.Lookup = before
+	case a.binding.Epoch > 0 && !kept: // the feed knows better, or will in a moment
+		k.sleep(ctx, nil, t.r.Now()+dropRest)
 	case a.verdict == held || a.verdict == unknown:
 		if t.r.Now() >= k.heldUntil {
 			t.r.counts.heldOut.Add(1)
@@ -357,35 +358,26 @@ func (t *Turn) settle(h Home) error {
 }
 
 // Rebind asks for another home: the one that was seen cannot serve the session. No
-// connection of this turn is open, so it does not run meanwhile.
+// connection of this turn is open, so it does not run meanwhile. The turn lasts,
+// also after an error.
 func (t *Turn) Rebind(ctx context.Context, seen Home, reason string, propose func() string) (Home, error) {
+	if reason == ReasonHeavy && t.others() {
+		return seen, nil
+	}
 	t.leave()
 	proposal := propose()
 	if proposal == "" || proposal == seen.Backend || seen.Epoch == 0 {
 		return seen, t.settle(seen)
 	}
-	until := t.r.Now() + max(t.r.wait(t.pool), wishTime)
 	q := question{ask: askRebind, shard: t.s.shard, session: t.session, seen: seen.Epoch, backend: proposal, heavy: reason == ReasonHeavy}
-	for t.r.Now() < until && ctx.Err() == nil {
-		a, _, err := t.put(ctx, q, until)
-		if err != nil || a.verdict == detour || a.verdict == full {
-			break
-		}
-		if a.verdict != bound {
-			seeker{t: t}.pause(ctx)
-			continue
-		}
-		t.home.Lookup = LookupRepin
-		if a.binding.Backend == seen.Backend {
-			t.home.Lookup = LookupHit
-		}
-		if err := t.seek(ctx, nil); err != nil {
-			return Home{}, errors.Join(err, t.settle(seen))
-		}
-		return t.home, nil
-	}
-	if t.r.Rules.Pool(t.pool).Strict {
-		return Home{}, errors.Join(ErrNoLeader, t.settle(seen))
+	stands, err := t.beg(ctx, q)
+	switch {
+	case stands:
+		return t.resettle(ctx, seen)
+	case q.heavy:
+		return seen, t.settle(seen) // it is well where it is
+	case t.r.Rules.Pool(t.pool).Strict:
+		return seen, errors.Join(ErrNoLeader, err, t.settle(seen))
 	}
 	t.r.counts.detours.Add(1)
 	h := Home{Backend: proposal, Epoch: seen.Epoch, Lookup: LookupRepin, Stale: true}
@@ -393,7 +385,44 @@ func (t *Turn) Rebind(ctx context.Context, seen Home, reason string, propose fun
 }
 
 // ReasonHeavy is Rebind's for a turn that would cost more where its session is than
-// elsewhere, what is lost there counted in.
+// elsewhere, what is lost there counted in. Such a turn is moved in one round, or
+// stays.
 const ReasonHeavy = "heavy"
+
+// others says whether other turns of the session run here.
+func (t *Turn) others() bool {
+	p := t.s.stripe(t.session)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live[t.session].turns > 1
+}
+
+// beg asks for a rebind until the leader says what stands.
+func (t *Turn) beg(ctx context.Context, q question) (stands bool, err error) {
+	until := t.r.Now() + max(t.r.wait(t.pool), wishTime)
+	for t.r.Now() < until && ctx.Err() == nil {
+		a, _, err := t.put(ctx, q, until)
+		if err != nil || a.verdict == bound {
+			return err == nil, err
+		}
+		if a.verdict == detour || a.verdict == full || q.heavy {
+			return false, nil
+		}
+		seeker{t: t}.pause(ctx)
+	}
+	return false, context.Cause(ctx)
+}
+
+// resettle goes by what stands, after a rebind.
+func (t *Turn) resettle(ctx context.Context, seen Home) (Home, error) {
+	t.home = Home{}
+	if err := t.seek(ctx, nil); err != nil {
+		return seen, errors.Join(err, t.settle(seen))
+	}
+	if t.home.Backend != seen.Backend {
+		t.home.Lookup = LookupRepin
+	}
+	return t.home, nil
+}
 
 func (k seeker) pause(ctx context.Context) { k.sleep(ctx, nil, k.t.r.Now()+heldRest) }

@@ -168,6 +168,15 @@ func (c *Cluster) startNode(ctx context.Context, o Options, i int) (*Node, error
 	return &Node{n, p}, nil
 }
 
+// Add starts one more node, which knows all others as seeds.
+func (c *Cluster) Add(ctx context.Context) error {
+	n, err := c.startNode(ctx, c.options, len(c.nodes))
+	if err == nil {
+		c.nodes = append(c.nodes, n)
+	}
+	return err
+}
+
 // Kill ends node number i as a process ends that dies: its streams break, and no
 // other node is told. What it has written stays.
 func (c *Cluster) Kill(i int) {

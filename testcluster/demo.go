@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/starling-lb/starling/node"
+	"github.com/starling-lb/starling/proxy"
 	"github.com/starling-lb/starling/testcluster/llm"
 )
 
@@ -14,12 +15,17 @@ import (
 // each, of some 45 tokens per second.
 func DemoBackend() llm.Options { return llm.Options{Decode: 60, Prefill: 8000, Knee: 32} }
 
-// DemoConfig has a backend come back a few seconds after it was started again,
-// where the defaults have longer streams than a demo in mind.
+// DemoSessions is how many sessions a demo's load has.
+const DemoSessions = 100
+
+// DemoConfig has sessions, and a backend come back a few seconds after it was
+// started again, where the defaults have longer streams than a demo in mind.
 func DemoConfig(cfg *node.Config) {
 	pool := cfg.Pools[PoolName]
 	pool.Outlier.BaseEjection, pool.Outlier.MaxEjection = 2*time.Second, 4*time.Second
 	pool.Health.Interval, pool.Health.DownInterval = time.Second, time.Second
+	sticky := proxy.DefaultSession()
+	pool.Sticky = &sticky
 	cfg.Pools[PoolName] = pool
 }
 
@@ -45,6 +51,9 @@ func (c *Cluster) Guide() string {
 	}
 	fmt.Fprintf(&b, "\nwatch an answer come, token by token, in another terminal:\n\n")
 	fmt.Fprintf(&b, "  curl -N %s/v1/chat/completions -H 'Content-Type: application/json' -d '{\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"Tell me about starlings.\"}]}'\n", n.URL())
+	fmt.Fprintf(&b, "\nturns of one session stay at one backend, whichever node they come by:\n\n")
+	last := c.nodes[len(c.nodes)-1]
+	fmt.Fprintf(&b, "  for n in %s %s; do curl -s -D - -o /dev/null -H 'X-Session-ID: me' $n/v1/models | grep -i %s; done\n", n.URL(), last.URL(), llm.BackendHeader)
 	if len(c.backends) > 0 {
 		first := c.backends[0]
 		fmt.Fprintf(&b, "\nmake %s hang, and mend it:\n\n", first.ID)

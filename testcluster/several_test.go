@@ -56,44 +56,97 @@ func several(t *testing.T, o testcluster.Options, edit func(*proxy.PoolConfig)) 
 }
 
 // TestCapsOverTheCluster: 3 nodes, 10 backends with two places each, 20 long
-// streams at random nodes, 20 ms apart: just as many as there are places. All
-// are served, and none of the nodes puts a third stream where the others'
-// reports told it that two are.
+// streams at random nodes, 20 ms apart: just as many as there are places, and five
+// more a second later, which have to wait. All are served, and no node puts a
+// third stream where a report could have told it that two are.
 func TestCapsOverTheCluster(t *testing.T) {
 	c := several(t, testcluster.Options{Nodes: 3, Backends: 10, Backend: llm.Options{Decode: 50}}, func(p *proxy.PoolConfig) {
 		for i := range p.Backends {
 			p.Backends[i].MaxStreams = 2
 		}
+		p.Queue.Timeout = patience
 	})
+	const all, more = 20, 5
 	var streams sync.WaitGroup
-	errs := make(chan error, 20)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for range 20 {
-		<-tick.C
+	defer streams.Wait()
+	errs := make(chan error, all+more)
+	begin := func() {
 		url := c.Node(rand.IntN(3)).URL()
 		streams.Go(func() { errs <- longStream(url) })
 	}
-	over := overCap(t, c, 2)
-	streams.Wait()
-	for range 20 {
+	thirds := make(chan []third, 1)
+	go func() { thirds <- watchCaps(c, 2, 2600*time.Millisecond) }() // by then none of the streams has ended
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for range all {
+		<-tick.C
+		begin()
+	}
+	<-time.After(reportAge)
+	for range more {
+		begin()
+	}
+	over := <-thirds
+	for range all + more {
 		if err := <-errs; err != nil {
 			t.Errorf("a client saw: %v", err)
 		}
 	}
-	if over > raceFactor { // two within the few milliseconds that a word takes are possible, and rare
-		t.Errorf("%d backends had more than 2 streams for longer than a report's age", over)
+	for _, o := range over {
+		t.Logf("%s had a third stream %v after the second", o.backend, o.after)
+		if o.after > reportAge*raceFactor {
+			t.Errorf("%s got a third stream when all had been told of two", o.backend)
+		}
+	}
+	if len(over) > raceFactor { // two within the few milliseconds that a word takes are possible, and rare
+		t.Errorf("%d backends had more than 2 streams", len(over))
 	}
 }
 
+// reportAge is how old a report of a node gets that has something to say.
+const reportAge = time.Second
+
+// third is a stream above a backend's cap, and how long after the backend was
+// full.
+type third struct {
+	backend string
+	after   time.Duration
+}
+
+// watchCaps looks at all backends for some time.
+func watchCaps(c *testcluster.Cluster, most int, lasts time.Duration) (list []third) {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	full, seen := map[string]time.Time{}, map[string]bool{}
+	for start := time.Now(); time.Since(start) < lasts; <-tick.C {
+		for _, b := range c.Backends() {
+			s := b.Status()
+			switch n := s.Running + s.Waiting; {
+			case n < most:
+				delete(full, b.ID)
+			case full[b.ID].IsZero():
+				full[b.ID] = time.Now()
+			}
+			if s.Running+s.Waiting > most && !seen[b.ID] {
+				seen[b.ID] = true
+				list = append(list, third{b.ID, time.Since(full[b.ID])})
+			}
+		}
+	}
+	return list
+}
+
 // longStream reads an answer of some three seconds.
-func longStream(url string) error {
-	body := `{"stream":true,"max_tokens":150,"messages":[{"role":"user","content":"hello"}]}`
+func longStream(url string) error { return stream(url, 150) }
+
+// stream reads an answer of so many tokens.
+func stream(url string, tokens int) error {
+	body := fmt.Sprintf(`{"stream":true,"max_tokens":%d,"messages":[{"role":"user","content":"hello"}]}`, tokens)
 	req, err := http.NewRequest(http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		return err
 	}
-	req.Header.Set(llm.OutputTokensHeader, "150")
+	req.Header.Set(llm.OutputTokensHeader, strconv.Itoa(tokens))
 	req.Header.Set("Content-Type", "application/json")
 	transport := &http.Transport{DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()
@@ -110,20 +163,6 @@ func longStream(url string) error {
 		return fmt.Errorf("status %d, %.200s", resp.StatusCode, text)
 	}
 	return nil
-}
-
-// overCap counts the backends that have more streams than their cap, a report's
-// age after the last stream came.
-func overCap(t *testing.T, c *testcluster.Cluster, most int) (n int) {
-	t.Helper()
-	<-time.After(500 * time.Millisecond)
-	for _, b := range c.Backends() {
-		if s := b.Status(); s.Running+s.Waiting > most {
-			t.Logf("%s has %d", b.ID, s.Running+s.Waiting)
-			n++
-		}
-	}
-	return n
 }
 
 // TestHungBackendIsOutEverywhere: a backend that hangs is out on every node

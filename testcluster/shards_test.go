@@ -29,7 +29,11 @@ func agreeing(t *testing.T, nodes int, edit func(*node.Config)) *testcluster.Clu
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stop(t, c) })
-	settled(t, c, min(nodes, 3), allOf(nodes)...)
+	voters := 3
+	if nodes < 3 {
+		voters = 1
+	}
+	settled(t, c, voters, allOf(nodes)...)
 	return c
 }
 
@@ -132,5 +136,29 @@ func TestFounding(t *testing.T) {
 	}
 	if led != 4 {
 		t.Errorf("4 shards are led by %d nodes", led)
+	}
+}
+
+// TestGrowth: a cluster that began with one node gets two more: each joins,
+// though it would found a cluster of one by itself, and every shard gets three
+// voters. The sessions stay where they are all the time.
+func TestGrowth(t *testing.T) {
+	var seed string
+	c := agreeing(t, 1, func(cfg *node.Config) {
+		exposed(cfg)
+		cfg.Cluster.Bind, cfg.Cluster.RPC, cfg.Cluster.BootstrapExpect = "127.0.0.1:0", "127.0.0.1:0", 1
+		if seed != "" {
+			cfg.Cluster.Seeds = []string{seed}
+		}
+	})
+	seed = c.Node(0).GossipAddr()
+	k := newTalk(t, c, 30)
+	k.take(t, 2, 0)
+	for i := 1; i < 3; i++ {
+		if err := c.Add(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		settled(t, c, 2*i-1, allOf(i+1)...) // one voter where there are two nodes, three of three
+		k.take(t, 2, allOf(i+1)...)
 	}
 }

@@ -194,6 +194,9 @@ func (s *show) summary() {
 	fmt.Fprintf(s.Out, "\n%v: %d streams finished, %d broken (backends killed: %d), %d cut at the end, %d failed; %d tokens; ttfb p50 %v p99 %v\n",
 		now.Sub(s.began).Round(time.Second), snap.Done, snap.Broken, s.kills, snap.Stopped, snap.Failures(), snap.Tokens,
 		short(snap.AllFirst.P50), short(snap.AllFirst.P99))
+	if snap.Turns > 0 {
+		fmt.Fprintf(s.Out, "  %d turns of %d sessions, %d of them at another backend than the turn before\n", snap.Turns, s.Load.Sessions, snap.Moved)
+	}
 	for _, f := range snap.Failed {
 		fmt.Fprintf(s.Out, "  failed %d times, %s; the last: %v\n", f.Count, f.Kind, f.Last)
 	}

@@ -38,6 +38,11 @@ func (a *admin) client() (*client.Client, error) {
 // list makes a command that shows what stands at a path of the admin API: as a
 // table for people, as it came for programs.
 func list[T any](use, short string, path func(args []string) []string, args cobra.PositionalArgs, table func(io.Writer, T)) *cobra.Command {
+	return listAt(use, short, func(_ context.Context, _ *client.Client, args []string) ([]string, error) { return path(args), nil }, args, table)
+}
+
+// listAt is list where the node may have to be asked for the path.
+func listAt[T any](use, short string, path func(context.Context, *client.Client, []string) ([]string, error), args cobra.PositionalArgs, table func(io.Writer, T)) *cobra.Command {
 	var a admin
 	c := asking(&cobra.Command{Use: use, Short: short, Args: args}, &a)
 	c.Flags().BoolVar(&a.json, "json", false, "print the node's own answer")
@@ -46,8 +51,12 @@ func list[T any](use, short string, path func(args []string) []string, args cobr
 		if err != nil {
 			return err
 		}
+		at, err := path(c.Context(), node, args)
+		if err != nil {
+			return err
+		}
 		var raw json.RawMessage
-		if err := node.Get(c.Context(), &raw, path(args)...); err != nil {
+		if err := node.Get(c.Context(), &raw, at...); err != nil {
 			return err
 		}
 		if a.json {

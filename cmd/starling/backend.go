@@ -43,17 +43,26 @@ func newPolicy() *cobra.Command {
 	return c
 }
 
+func newRebalance() *cobra.Command {
+	return change("rebalance on|off POOL", "Switch the moving of sessions to even out load, in the shards that the node leads", "switched", 2,
+		func(ctx context.Context, node *client.Client, args []string) error {
+			if args[0] != "on" && args[0] != "off" {
+				return fmt.Errorf("%q is neither on nor off", args[0])
+			}
+			return node.Post(ctx, api.Rebalancing{Enabled: args[0] == "on"}, "pools", args[1], "rebalance")
+		})
+}
+
 func newAdd() *cobra.Command {
 	var b api.NewBackend
 	var pool string
 	c := change("add URL", "Add a backend to a pool", "added", 1, func(ctx context.Context, node *client.Client, args []string) (err error) {
 		b.URL = args[0]
-		if pool == "" {
-			if pool, err = onlyPool(ctx, node); err != nil {
-				return err
-			}
+		in, err := poolOr(ctx, node, pool)
+		if err != nil {
+			return err
 		}
-		return node.Post(ctx, b, "pools", pool, "backends")
+		return node.Post(ctx, b, "pools", in, "backends")
 	})
 	c.Flags().StringVar(&pool, "pool", "", "`POOL` that it joins (default: the only one)")
 	c.Flags().StringVar(&b.ID, "id", "", "`ID` of the backend (default: host:port of the URL)")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-lb/starling/node"
 	"github.com/starling-lb/starling/testcluster"
+	"github.com/starling-lb/starling/testcluster/load"
 )
 
 const (
@@ -77,7 +78,7 @@ func dev(c *cobra.Command, o devOptions) error {
 	out := c.OutOrStdout()
 	fmt.Fprint(out, cluster.Guide())
 	if o.load {
-		_, err = cluster.Show(ctx, testcluster.ShowOptions{Out: out})
+		_, err = cluster.Show(ctx, testcluster.ShowOptions{Out: out, Load: load.Options{Sessions: testcluster.DemoSessions}})
 	} else {
 		<-ctx.Done()
 	}

@@ -71,10 +71,17 @@ type calls struct {
 	log     *slog.Logger
 }
 
-// awaitEnd returns at the first signal that ends the node.
+// awaitEnd returns at the first signal that ends the node, or when it has left its
+// cluster.
 func (c calls) awaitEnd() {
-	for s := range c.signals {
-		if c.ends(s) {
+	for {
+		select {
+		case s := <-c.signals:
+			if c.ends(s) {
+				return
+			}
+		case <-c.node.Left():
+			c.log.Info("the node has left its cluster, and ends")
 			return
 		}
 	}

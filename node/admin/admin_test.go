@@ -99,6 +99,19 @@ func (n *fakeNode) SetPolicy(pool string, want api.Policy) error {
 	return n.change("policy %s %s, %v of %s", pool, want.Policy, want.Share, want.Second)
 }
 
+func (n *fakeNode) LeaveNode(context.Context) error { return n.change("leave") }
+func (n *fakeNode) StayNode(context.Context) error  { return n.change("stay") }
+
+func (n *fakeNode) MoveSession(_ context.Context, pool, key, backend string) error {
+	return n.change("move %s %s %s", pool, key, backend)
+}
+func (n *fakeNode) Session(_ context.Context, pool, key string) (api.Session, error) {
+	return api.Session{Backend: pool + " " + key}, nil
+}
+func (n *fakeNode) SetRebalance(pool string, want api.Rebalancing) error {
+	return n.change("rebalance %s %v", pool, want.Enabled)
+}
+
 func (n *fakeNode) asked() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -29,6 +29,7 @@ func TestAnswers(t *testing.T) {
 		{"GET /v1/status", `{"node":{"id":"","name":"lb-1",`},
 		{"GET /v1/backends", `"reason":"a < b & c"`},
 		{"GET /v1/streams", `{"streams":[{"id":"old",`},
+		{"GET /v1/sessions/llm/a%2Fb%20c", `"backend":"llm a/b c"`},
 		{"GET /v1/%73tatus", `"name":"lb-1"`},
 		{"GET /v1/status?", `"name":"lb-1"`},
 	} {

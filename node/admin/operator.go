@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -60,12 +61,43 @@ func (s *Server) setPolicy(c *call) error {
 	return s.done(c, "set policy", "pool", c.path["pool"], "policy", want.Policy, "second", want.Second, "share", want.Share)
 }
 
+func (s *Server) setRebalance(c *call) error {
+	var want api.Rebalancing
+	if err := c.readJSON(&want); err != nil {
+		return err
+	}
+	if err := s.opt.Node.SetRebalance(c.path["pool"], want); err != nil {
+		return err
+	}
+	return s.done(c, "set rebalance", "pool", c.path["pool"], "enabled", want.Enabled)
+}
+
+func (s *Server) moveSession(c *call) error {
+	var want api.Destination
+	if err := c.readJSON(&want); err != nil {
+		return err
+	}
+	if err := s.opt.Node.MoveSession(s.ctx, c.path["pool"], c.path["key"], want.Backend); err != nil {
+		return err
+	}
+	return s.done(c, "move session", "pool", c.path["pool"], "backend", want.Backend) // its key is nobody's business
+}
+
 func (s *Server) changeBackend(verb Verb) func(*call) error {
 	return func(c *call) error {
 		if err := s.opt.Node.ChangeBackend(c.path["id"], verb); err != nil {
 			return err
 		}
 		return s.done(c, string(verb)+" backend", "backend", c.path["id"])
+	}
+}
+
+func (s *Server) ruleNode(verb string, do func(context.Context) error) func(*call) error {
+	return func(c *call) error {
+		if err := do(s.ctx); err != nil {
+			return err
+		}
+		return s.done(c, verb+" node")
 	}
 }
 

@@ -50,6 +50,10 @@ func TestOperator(t *testing.T) {
 		{"POST /v1/pools/llm/backends", `{"id": "x", "url": "http://a:1", "weight": 3, "max_streams": 4}`, "add llm {ID:x URL:http://a:1 Weight:3 MaxStreams:4}"},
 		{"DELETE /v1/pools/llm/backends/b1", "", "remove llm b1"},
 		{"POST /v1/pools/llm/policy", `{"policy": "random"}`, "policy llm random, 0 of "},
+		{"POST /v1/pools/llm/rebalance", `{"enabled": true}`, "rebalance llm true"},
+		{"POST /v1/node/leave", "", "leave"},
+		{"POST /v1/node/undrain", "", "stay"},
+		{"POST /v1/sessions/llm/a%2Fb%20c/move", `{"backend": "b1"}`, "move llm a/b c b1"},
 		{"POST /v1/pools/llm/policy", `{"policy": "p2c", "second": "random", "share": 0.1}`, "policy llm p2c, 0.1 of random"},
 	} {
 		r.node.changed = ""

@@ -38,6 +38,11 @@ func (s *Server) table(pprof bool) []route {
 		{method: "POST", path: "/v1/pools/{pool}/backends", do: s.addBackend, body: true},
 		{method: "DELETE", path: "/v1/pools/{pool}/backends/{id}", do: s.removeBackend},
 		{method: "POST", path: "/v1/pools/{pool}/policy", do: s.setPolicy, body: true},
+		{method: "POST", path: "/v1/pools/{pool}/rebalance", do: s.setRebalance, body: true},
+		{method: "GET", path: "/v1/sessions/{pool}/{key}", do: s.session},
+		{method: "POST", path: "/v1/sessions/{pool}/{key}/move", do: s.moveSession, body: true},
+		{method: "POST", path: "/v1/node/leave", do: s.ruleNode("leave", s.opt.Node.LeaveNode)},
+		{method: "POST", path: "/v1/node/undrain", do: s.ruleNode("undrain", s.opt.Node.StayNode)},
 		{method: "POST", path: "/v1/backends/{id}/weight", do: s.weighBackend, body: true},
 	}
 	for _, verb := range []Verb{Drain, Undrain, Eject, Admit, Reset} {

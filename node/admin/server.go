@@ -39,6 +39,7 @@ type Node interface {
 	Backends() api.Backends
 	Members() api.Members
 	Shards(context.Context) api.ShardList
+	Session(ctx context.Context, pool, key string) (api.Session, error)
 	Streams(limit int) api.StreamList // the oldest ones, oldest first
 	Events() Feed                     // of all changes from now on
 	Ready() error                     // nil: it may get traffic; else why not
@@ -54,6 +55,10 @@ type Operator interface {
 	ChangeBackend(id string, verb Verb) error
 	WeighBackend(id string, weight int) error
 	SetPolicy(pool string, want api.Policy) error
+	SetRebalance(pool string, want api.Rebalancing) error
+	MoveSession(ctx context.Context, pool, key, backend string) error
+	LeaveNode(ctx context.Context) error
+	StayNode(ctx context.Context) error
 }
 
 // Verb is what an operator may do to a backend without saying more.

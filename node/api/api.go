@@ -141,11 +141,32 @@ type Pool struct {
 	Rebalance  Rebalance `json:"rebalance"`
 }
 
-// Rebalance is what moves sessions between backends.
+// Rebalance is what moves sessions between backends, as the shards that this node
+// leads see it.
 type Rebalance struct {
 	Enabled      bool       `json:"enabled"`
-	LastDecision *time.Time `json:"last_decision"`
-	Reason       string     `json:"reason"`
+	LastDecision *time.Time `json:"last_decision"` // null: this node leads no shard with sessions of the pool
+	Reason       string     `json:"reason"`        // why it moved sessions, or none
+}
+
+// Session answers GET /v1/sessions/{pool}/{key}.
+type Session struct {
+	Shard       uint32     `json:"shard"`
+	Backend     string     `json:"backend"`
+	Epoch       uint64     `json:"epoch"`       // grows with every change of the backend
+	Provisional bool       `json:"provisional"` // the backend is this node's choice, which nobody has agreed to yet
+	LastUse     *time.Time `json:"last_use"`    // on this node; null: it had no turn here
+	Held        bool       `json:"held"`        // a change is on its way
+}
+
+// Destination is the body of POST /v1/sessions/{pool}/{key}/move.
+type Destination struct {
+	Backend string `json:"backend"`
+}
+
+// Rebalancing is the body of POST /v1/pools/{pool}/rebalance.
+type Rebalancing struct {
+	Enabled bool `json:"enabled"`
 }
 
 // InFlight counts streams at a backend: of this node, of the cluster, and of

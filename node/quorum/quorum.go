@@ -55,6 +55,9 @@ type Options struct {
 	Expect int           // nodes that a new cluster begins with
 	Wait   time.Duration // for others, before a cluster of one is founded
 	Around Around        // nil: a node alone. It founds its own cluster at once, and listens nowhere
+	Pools  shards.Pools  // nil: no session is moved to even out load
+	Rules  shards.Rules  // of sessions
+	Fates  shards.Fates
 	Log    *slog.Logger
 
 	Metrics prometheus.Registerer
@@ -78,11 +81,15 @@ type Quorum struct {
 
 	known  atomic.Pointer[meta.Map]      // the keeper's, for whom it may call; nil before there is a cluster
 	router atomic.Pointer[shards.Router] // nil as long
+	boot   uint64                        // of this process
 	began  time.Time                     // by Start
 
 	ctx    context.Context // ends when Stop begins
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
+
+	left     chan struct{} // closed when this node has left its cluster
+	leftOnce sync.Once
 
 	mu       sync.Mutex // guards what follows
 	machines map[uint32]*shards.Machine
@@ -93,9 +100,16 @@ type Quorum struct {
 
 // New checks, allocates, and reads what an earlier run has left.
 func New(o Options) (*Quorum, error) {
-	q := &Quorum{o: o, log: o.Log, meta: meta.NewMachine(), machines: make(map[uint32]*shards.Machine)}
+	q := &Quorum{o: o, log: o.Log, meta: meta.NewMachine(), machines: make(map[uint32]*shards.Machine), left: make(chan struct{})}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.metrics = newMetrics(q)
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	var err error
+	if q.boot, err = nextBoot(o.Dir, time.Now()); err != nil {
+		return nil, fmt.Errorf("quorum: %w", err)
+	}
 	if err := q.wire(); err != nil {
 		return nil, fmt.Errorf("quorum: %w", err)
 	}
@@ -105,6 +119,17 @@ func New(o Options) (*Quorum, error) {
 		}
 	}
 	return q, nil
+}
+
+// check refuses what a node must not run with, wherever its configuration is from.
+func (o Options) check() error {
+	var faults []error
+	fault := func(key, format string, args ...any) { faults = append(faults, fmt.Errorf(key+": "+format, args...)) }
+	if o.Around != nil {
+		o.RPC.Validate(func(key, format string, args ...any) { fault("cluster."+key, format, args...) })
+	}
+	o.Config.Validate(func(key, format string, args ...any) { fault("shards."+key, format, args...) })
+	return errors.Join(faults...)
 }
 
 // wire puts store, port, groups and keeper together.
@@ -140,6 +165,7 @@ func (q *Quorum) wire() (err error) {
 	q.port.Serve(meta.Service, transport.Service{Open: true, MaxQuestion: meta.MaxQuestion, Concurrent: 64, Answer: q.keeper.Answer})
 	q.port.Serve(viewService, transport.Service{MaxQuestion: 64, Concurrent: 8, Answer: q.answerView})
 	q.port.Serve(shards.AskService, transport.Service{MaxQuestion: shards.MaxQuestion, Concurrent: 4096, Answer: q.answerAsk})
+	q.port.Serve(shards.FeedService, transport.Service{MaxQuestion: 64, Concurrent: 1024, Feed: q.serveFeed})
 	return nil
 }
 
@@ -210,7 +236,7 @@ func (q *Quorum) awaitLeaders(ctx context.Context) {
 // ctx it does not wait for a disk that hangs.
 func (q *Quorum) Stop(ctx context.Context) error {
 	q.cancel()
-	err := q.keeper.Stop(ctx)
+	err := errors.Join(q.unroute(ctx), q.keeper.Stop(ctx))
 	q.tasks.Wait()
 	return errors.Join(err, q.groups.Stop(ctx), q.port.Stop(ctx), q.store.Stop(ctx))
 }
@@ -219,17 +245,16 @@ func (q *Quorum) Stop(ctx context.Context) error {
 func (q *Quorum) changed(m *meta.Map) {
 	q.known.Store(m)
 	if q.router.Load() == nil {
-		hash, err := shards.NewHasher(m.Secret, m.Count())
-		if err != nil {
-			q.log.Error("the cluster's map cannot be used; sessions are placed for the time being only", "err", err)
-			return
+		if c := q.o.Config; c.Count != m.Count() || c.Replicas != m.Replicas {
+			q.log.Warn("shards.count and shards.replicas are as the cluster was founded; those of this node's configuration mean nothing",
+				"count", m.Count(), "replicas", m.Replicas)
 		}
-		r := shards.NewRouter(shards.Options{Node: q.o.Self.ID, Hash: hash, Peers: peers{q}, Place: places{q}})
-		if q.router.CompareAndSwap(nil, r) {
-			q.ownAll(r)
+		if err := q.route(m); err != nil {
+			q.log.Error("the cluster's map cannot be used; sessions are placed for the time being only", "err", err)
 		}
 	}
 	q.tell()
+	q.look(m)
 }
 
 // Addr is where it listens; not for a node alone.

@@ -78,12 +78,12 @@ func (q *Quorum) Led() (count, led, without int, decides bool) {
 func (q *Quorum) here() []Shard {
 	var all []Shard
 	for _, g := range q.groups.All() {
-		all = append(all, q.look(g))
+		all = append(all, q.viewOf(g))
 	}
 	return all
 }
 
-func (q *Quorum) look(g *consensus.Group) Shard {
+func (q *Quorum) viewOf(g *consensus.Group) Shard {
 	st := g.Status()
 	s := Shard{
 		ID: g.ID.Shard, Incarnation: g.ID.Incarnation, Leader: st.Leader, Led: st.Led, Term: st.Term,

@@ -60,9 +60,10 @@ func (p *Pool) Succeeded(l *Lease, now time.Time, firstByte time.Duration) {
 }
 
 // Erred tells the pool that the head of an answer came to a stream and says that
-// the backend did not do the work, or had no room for it, where that is no
-// failure by which it is judged. It came soon since nothing was done: so it tells
-// nothing of how fast the backend is, and counts as a stream for a while.
+// the work was not done, by whoever's fault: the backend is not judged by it. It
+// came soon since nothing was done: so it tells nothing of how fast the backend
+// is, and counts as a stream for a while. Faults of clients come to all backends
+// alike; one that answers nothing else would draw everybody's streams.
 func (p *Pool) Erred(l *Lease, now time.Time) {
 	l.backend.heard.Store(now.UnixNano())
 	p.headCame(l, now)

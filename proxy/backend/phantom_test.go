@@ -115,7 +115,7 @@ func TestFailingFastLooksExpensive(t *testing.T) {
 }
 
 // The same trap for a backend that answers, and soon since it does nothing: 500,
-// 429. It is not ejected for it, and draws no more than a small part of what it
+// 429, 404. It is not ejected for it, and draws no more than a small part of what it
 // would get for being idle and quick.
 func TestErringFastLooksExpensive(t *testing.T) {
 	for _, policy := range []string{StepTime, LeastConnections, PeakEWMA, LeastResponseTime} {

@@ -45,3 +45,6 @@ func (b *Backend) Crowd(now time.Time) float64 {
 // Knee is how many streams at a backend slow each other to half the speed of one
 // alone.
 func (p *Pool) Knee() float64 { return p.now.Load().knee }
+
+// Started is how many streams this node ever began in the pool.
+func (p *Pool) Started() uint64 { return uint64(p.flights.Load() / oneStart) }

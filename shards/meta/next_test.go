@@ -51,8 +51,8 @@ func TestNext(t *testing.T) {
 		{"the second one follows at once", "a b c", "a b +c", "add voter c"},
 		{"an even number, half dead", "a b c", "a b! +c", ""},
 
-		{"three shrink to one and a copy", "a -b", "a b c", "remove c"},
-		{"then the vote goes", "a -b", "a b", "demote b"},
+		{"three shrink to one and a copy", "a -b", "a b c", "demote b"},
+		{"then the other goes", "a -b", "a +b c", "remove c"},
 		{"not while the other is dead", "a -b", "a b!", "wait: without node b too few of the voters would be alive"},
 
 		{"what is left of an abandoned step", "a b c", "a b c -d", "remove d"},

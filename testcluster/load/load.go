@@ -34,7 +34,7 @@ type Options struct {
 	Output  int      // 150; tokens, the median
 	Seed    uint64   // 0; the same seed makes the same requests
 
-	// Sessions is how many there are; 0: none. Every second request is a turn of
+	// Sessions is how many there are; 0: none. Every second request, by chance, is a turn of
 	// one of them, in the header X-Session-ID.
 	Sessions int
 }
@@ -114,11 +114,11 @@ func (l *Load) Run(ctx context.Context) {
 func (l *Load) next(dice *rand.Rand, due time.Time) *stream {
 	l.made++
 	session := ""
-	if l.opts.Sessions > 0 && l.made%2 == 0 {
+	if l.opts.Sessions > 0 && dice.IntN(2) == 0 {
 		session = fmt.Sprint("demo-", 1+dice.IntN(l.opts.Sessions))
 	}
 	return &stream{
-		url: l.urls[dice.IntN(len(l.urls))], tally: l.tally, due: due, session: session,
+		url: l.urls[l.made%len(l.urls)], tally: l.tally, due: due, session: session,
 		prompt: size(dice, l.opts.Prompt),
 		said:   transcript{seed: dice.Uint64() >> 1, want: size(dice, l.opts.Output)}, // JSON's numbers have a sign here
 	}

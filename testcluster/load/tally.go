@@ -193,6 +193,7 @@ func (t *tally) snapshot(now time.Time) Snapshot {
 	defer t.mu.Unlock()
 	s := Snapshot{
 		Open: t.open, At: maps.Clone(t.at), Done: t.done, Broken: t.broken, Stopped: t.stopped, Skipped: t.skipped, Tokens: t.tokens,
+		Turns: t.turns, Moved: t.moved,
 		Rate: t.rate(now), AllFirst: t.all.quantiles(),
 	}
 	for _, f := range t.failed {

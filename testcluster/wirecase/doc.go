@@ -11,6 +11,5 @@
 // Experiments still without a test, as what they need is not built yet:
 // G20 (stop with open WebSockets), G21 (weighted round robin in bursts),
 // G22 (a joining backend is flooded), G23 (health check flaps), G24 (max
-// ejection percent with few hosts), G26 (sticky cookie attributes) and G27
-// (address of a name changes).
+// ejection percent with few hosts) and G27 (address of a name changes).
 package wirecase

@@ -34,9 +34,9 @@ func exp(x float64) float64 { return math.Exp(x) }
 
 // result is what one cluster showed.
 type result struct {
-	join, crash   time.Duration
-	spread        []time.Duration
-	payload, wire float64 // bytes per second into a node
+	join, crash            time.Duration
+	spread                 []time.Duration
+	payload, wire, packets float64 // per second into a node
 }
 
 // member is one node and what it carries.
@@ -50,19 +50,10 @@ type member struct {
 }
 
 func measure(ctx context.Context, n int, load time.Duration) (r result, err error) {
-	var all []*member
-	defer func() { err = errors.Join(err, stop(all)) }()
 	start := time.Now()
-	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails
-	for i := range n {
-		m, err := launch(ctx, i, all, base64.StdEncoding.EncodeToString(key))
-		if err != nil {
-			return r, err
-		}
-		all = append(all, m)
-	}
-	if err := await(ctx, "all know all", func() bool { return sizes(all, n) }); err != nil {
+	all, err := cluster(ctx, n)
+	defer func() { err = errors.Join(err, stop(all)) }()
+	if err != nil {
 		return r, err
 	}
 	r.join = time.Since(start)
@@ -82,6 +73,21 @@ func measure(ctx context.Context, n int, load time.Duration) (r result, err erro
 	err = await(ctx, "crash", func() bool { return sizes(all, n-1) })
 	r.crash = time.Since(dead)
 	return r, err
+}
+
+// cluster starts nodes and waits until all know all. Those that it returns run,
+// whatever went wrong.
+func cluster(ctx context.Context, n int) (all []*member, err error) {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	for i := range n {
+		m, err := launch(ctx, i, all, base64.StdEncoding.EncodeToString(key))
+		if err != nil {
+			return all, err
+		}
+		all = append(all, m)
+	}
+	return all, await(ctx, "all know all", func() bool { return sizes(all, n) })
 }
 
 func launch(ctx context.Context, i int, before []*member, key string) (*member, error) {
@@ -167,7 +173,8 @@ func (r *result) bytes(ctx context.Context, all []*member, load time.Duration) e
 	}
 	per := time.Since(start).Seconds() * float64(len(all))
 	r.payload = (total(all, "bytes") - before) / per
-	r.wire = r.payload + 28*(total(all, "packets")-packets)/per
+	r.packets = (total(all, "packets") - packets) / per
+	r.wire = r.payload + 28*r.packets
 	return nil
 }
 

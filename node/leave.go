@@ -1,0 +1,46 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/starling-lb/starling/node/admin"
+	"github.com/starling-lb/starling/node/quorum"
+	"github.com/starling-lb/starling/shards/meta"
+)
+
+const ruleTime = 5 * time.Second // for the cluster to agree on what shall become of a node
+
+// LeaveNode answers POST /v1/node/leave: the cluster takes this node's replicas
+// off it, and then counts without it. Left says when; streams go on until then,
+// and until the node is stopped.
+func (n *Node) LeaveNode(ctx context.Context) error { return n.rule(ctx, (*quorum.Quorum).Leave) }
+
+// StayNode answers POST /v1/node/undrain: it takes LeaveNode back.
+func (n *Node) StayNode(ctx context.Context) error { return n.rule(ctx, (*quorum.Quorum).Stay) }
+
+func (n *Node) rule(ctx context.Context, verb func(*quorum.Quorum, context.Context) error) error {
+	q := n.quorum.Load()
+	if q == nil || !n.cfg.Cluster.On() {
+		return refuse(admin.Conflict, "this node is alone: there is no cluster to leave; stop it")
+	}
+	ctx, cancel := context.WithTimeout(ctx, ruleTime)
+	defer cancel()
+	err := verb(q, ctx)
+	switch {
+	case errors.Is(err, meta.ErrLast):
+		return refuse(admin.Conflict, "%v: start another one first, or stop this one and with it the cluster", err)
+	case err != nil:
+		return refuse(admin.Conflict, "the cluster did not agree: %v; GET /v1/shards tells whether shard 0 has a leader", err)
+	}
+	return nil
+}
+
+// Left is closed once this node has left its cluster for good.
+func (n *Node) Left() <-chan struct{} {
+	if q := n.quorum.Load(); q != nil {
+		return q.Left()
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+package quorum
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// bootFile counts the starts of the node: leaders tell by it which of two lives is
+// over.
+const bootFile = "sessions-boot"
+
+// nextBoot returns a number that is higher than at the last start. A file that is
+// lost costs nothing, unless the clock has been put back meanwhile.
+func nextBoot(dir string, now time.Time) (uint64, error) {
+	path := filepath.Join(dir, bootFile)
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("count the node's starts: %w", err)
+	}
+	last, _ := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64) // what cannot be read is as good as lost
+	next := max(last+1, uint64(now.Unix()))
+	if err := os.WriteFile(path+".new", []byte(strconv.FormatUint(next, 10)+"\n"), 0o600); err != nil {
+		return 0, fmt.Errorf("count the node's starts: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return 0, fmt.Errorf("count the node's starts: %w", err)
+	}
+	return next, nil
+}
