@@ -315,7 +315,7 @@ func TestHoleWhileRunning(t *testing.T) {
 	w.agree(1, three()...)
 	last, _ := bad.logs(1).LastIndex()
 	bad.logs(1).missing.Store(last + 1)
-	w.propose(1, "vanishes")
+	w.propose(1, strings.Repeat("vanishes", tailMost/4)) // a small one would be in memory
 	w.eventually(func() string {
 		if s := bad.groups.Group(1).State(); s.Fault == nil {
 			return fmt.Sprintf("it goes on: %+v", s)

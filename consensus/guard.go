@@ -25,7 +25,11 @@ type guard struct {
 	writing atomic.Int64 // since when Raft's main goroutine waits for a write; 0: it does not
 	failed  atomic.Int64 // when a write last failed; 0: never
 	cut     atomic.Bool  // the end of the log was removed, and nothing was written since
+
+	tail atomic.Pointer[raft.Log] // the last entry, if it is known and small: a leader that has nothing to send reads it twice a second for each follower
 }
+
+const tailMost = 4 << 10 // bytes of it
 
 // pending is how long the write has taken that Raft waits for now.
 func (g *guard) pending() time.Duration {
@@ -57,13 +61,27 @@ func (g *guard) StoreLogs(logs []*raft.Log) error {
 	err := g.Logs.StoreLogs(logs)
 	if err == nil {
 		g.cut.Store(false)
+		g.remember(logs)
 		return nil
 	}
+	g.tail.Store(nil)
 	g.failed.Store(int64(now()))
 	if g.cut.Load() { // Raft still counts on what it removed before
 		g.broken(cause{kind: renewed, err: fmt.Errorf("write after a removal: %w", err)})
 	}
 	return err
+}
+
+func (g *guard) remember(logs []*raft.Log) {
+	if len(logs) == 0 {
+		return
+	}
+	last := *logs[len(logs)-1] // Raft goes on to use its own
+	if len(last.Data)+len(last.Extensions) > tailMost {
+		g.tail.Store(nil)
+		return
+	}
+	g.tail.Store(&last)
 }
 
 func (g *guard) StoreLog(log *raft.Log) error { return g.StoreLogs([]*raft.Log{log}) }
@@ -76,6 +94,7 @@ func (g *guard) DeleteRange(min, max uint64) error {
 		g.begin()
 		defer g.end()
 		g.cut.Store(true)
+		g.tail.Store(nil)
 	}
 	return g.Logs.DeleteRange(min, max)
 }
@@ -83,6 +102,10 @@ func (g *guard) DeleteRange(min, max uint64) error {
 // GetLog fails only for an entry that is not in the log. One that should be is
 // as bad as one that cannot be read.
 func (g *guard) GetLog(index uint64, log *raft.Log) error {
+	if tail := g.tail.Load(); tail != nil && tail.Index == index {
+		*log = *tail
+		return nil
+	}
 	err := g.Logs.GetLog(index, log)
 	if err == nil {
 		return nil

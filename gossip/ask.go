@@ -86,11 +86,14 @@ type asked struct {
 func (a *asked) note(q question) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.due == nil {
-		a.due, a.last = map[uint64]bool{}, map[uint64]question{}
+	if a.last == nil {
+		a.last = map[uint64]question{}
 	}
 	if last, ok := a.last[q.from]; ok && last.boot == q.boot && last.nth >= q.nth {
 		return false
+	}
+	if a.due == nil {
+		a.due = map[uint64]bool{}
 	}
 	a.due[q.from], a.last[q.from] = true, q
 	return true
@@ -108,9 +111,7 @@ func (a *asked) take(p *peers) map[uint64]bool {
 		}
 	}
 	due := a.due
-	if len(due) > 0 {
-		a.due = map[uint64]bool{}
-	}
+	a.due = nil
 	return due
 }
 

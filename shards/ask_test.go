@@ -22,3 +22,54 @@ func FuzzAnswer(f *testing.F) {
 		}
 	})
 }
+
+func FuzzItems(f *testing.F) {
+	all := []item{
+		{kind: itemBegin, shard: 1, incarnation: 2, term: 3, index: 4},
+		{kind: itemHold, shard: 1, number: 5, idle: 6, keys: []Key{{7}, {8}}},
+		{kind: itemRelease, shard: 1, number: 5, keys: []Key{{7}}},
+		{kind: itemChange, shard: 1, index: 9, session: Key{7}, binding: Binding{"b1", 2}},
+		{kind: itemChange, shard: 1, index: 10, session: Key{7}, binding: Binding{"", 2}},
+		{kind: itemGrant, shard: 1, number: 11},
+	}
+	for _, i := range all {
+		f.Add(encodeItems([]item{i})[0])
+	}
+	f.Add(encodeItems(all)[0])
+	f.Add(encodeItems(nil)[0])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		items, err := decodeItems(b)
+		if err != nil {
+			return
+		}
+		again := []byte{codeVersion}
+		for _, i := range items {
+			again = i.append(again)
+		}
+		if !bytes.Equal(again, b) {
+			t.Errorf("%x was read as %+v", b, items)
+		}
+	})
+}
+
+// TestMessagesAreCut, so that each fits in a feed, however many changes there are.
+func TestMessagesAreCut(t *testing.T) {
+	var all []item
+	for i := range 20000 {
+		all = append(all, item{kind: itemChange, shard: 1, session: Key{byte(i), byte(i >> 8)}, binding: Binding{string(bytes.Repeat([]byte{'b'}, maxName)), 2}})
+	}
+	n := 0
+	for _, m := range encodeItems(all) {
+		if len(m) > maxMessage+16*maxKeys+512 {
+			t.Errorf("a message of %d bytes", len(m))
+		}
+		items, err := decodeItems(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += len(items)
+	}
+	if n != len(all) {
+		t.Errorf("%d items of %d", n, len(all))
+	}
+}

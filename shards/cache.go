@@ -103,20 +103,6 @@ func (c *Cache) Put(k Key, b Binding, section uint32, now time.Duration) bool {
 	return true
 }
 
-// Renew has a binding hold in another section, if it is still the same; it is no
-// use of it.
-func (c *Cache) Renew(k Key, epoch Epoch, section uint32) bool {
-	p := c.part(&k)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.sessions.at(k)
-	if s == nil || s.epoch != epoch {
-		return false
-	}
-	s.section = section
-	return true
-}
-
 // Drop forgets a session that is known by no higher epoch.
 func (c *Cache) Drop(k Key, epoch Epoch) bool {
 	p := c.part(&k)

@@ -117,7 +117,7 @@ func leaseStories() []ruleStory {
 			w.set(func() { w.rate["d"] = 0.89 })
 			w.at("d", "llm", "s", 1)
 			w.graced()
-			w.deafen("d")
+			w.isolate("d", true)
 			w.set(func() { w.dead["d"] = true })
 			return w.watched("a", "s", "llm-b1", "llm-b2")
 		}},
@@ -143,7 +143,7 @@ func leaseStories() []ruleStory {
 			return w.watched("b", "s", "llm-b1", "llm-b2")
 		}},
 		{"a leader has applied what was committed before its term", func(w *world) { w.noProof = true }, func(w *world) string {
-			w.at("d", "llm", "s", 1)
+			w.at("d", "llm", "other", 1) // it is a holder, and knows nothing of s
 			w.at("e", "llm", "s", 1)
 			w.graced()
 			w.part("a", "b", true)
@@ -372,11 +372,8 @@ func answerStories() []ruleStory {
 			w.at("e", "chat", "s", 1)
 			w.at("d", "chat", "other", 1)
 			w.graced()
-			w.set(func() {
-				w.mute["d"] = true
-				w.filter = func(from, _ string, q question) bool { return from != "d" || q.ask != askRenew }
-			})
-			w.wait(1650 * time.Millisecond) // its lease is nearly over
+			w.set(func() { w.mute["d"] = true }) // and so no grant
+			w.wait(1650 * time.Millisecond)      // its lease is nearly over
 			let := late(w)
 			home := make(chan Home, 1)
 			go func() { home <- w.at("d", "chat", "s", 1) }()
@@ -386,7 +383,7 @@ func answerStories() []ruleStory {
 			if _, err := w.node("e").router.Move(ctx, "chat", []byte("s"), "chat-b2"); err != nil {
 				return "the session could not be moved: " + err.Error()
 			}
-			w.set(func() { w.filter = nil; clear(w.mute) })
+			w.set(func() { clear(w.mute) })
 			w.until("d has a lease again", func() bool { return w.leased("d") })
 			let()
 			if h := <-home; h.Backend != "chat-b2" {

@@ -24,7 +24,8 @@ func (r *reign) evict() {
 		rule, over := r.o.desk.rules.Pool(pool), 0
 		r.o.machine.View(func(t *Table, _ Position) { over = t.crowd(pool) - rule.Max })
 		if rule.Max > 0 && over > 0 {
-			r.o.desk.evicted.Add(int64(r.dismiss(u, u.Oldest(min(over, maxExpired)), evictIdle, rule.Strict)))
+			more := min(over+rule.Max/32, maxExpired) // some room, too
+			r.o.desk.evicted.Add(int64(r.dismiss(u, u.Oldest(more), evictIdle, rule.Strict)))
 		}
 	}
 }

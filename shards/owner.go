@@ -105,7 +105,7 @@ func (o *Owner) bind(ctx context.Context, q question) (answer, error) {
 		return a, nil
 	}
 	if !o.room(q.backend) {
-		return answer{verdict: full}, nil
+		return answer{verdict: o.crowded()}, nil
 	}
 	got, err := o.log.Propose(ctx, Command{Op: OpBind, Session: q.session, Backend: q.backend}.encode())
 	if err != nil {
@@ -344,6 +344,18 @@ func (o *Owner) room(backend string) (ok bool) {
 	}
 	o.machine.View(func(t *Table, _ Position) { ok = t.crowd(pool) < limit+limit/8 })
 	return ok
+}
+
+// crowded has a full shard let sessions go, and says whether to ask again soon.
+func (o *Owner) crowded() verdict {
+	if !o.leads() {
+		return full
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.reign.evict()
+	o.reign.launch()
+	return held
 }
 
 // crowd is how many sessions a pool has.

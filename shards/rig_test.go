@@ -45,6 +45,7 @@ type world struct {
 	bad     map[string]bool // backends that may not be chosen
 	pools   Pools
 
+	elder    func() uint64     // of nodes that boot from now on
 	believed map[string]uint64 // nodes that take themselves for the leader of a term that is over
 	without  cure
 	noQuorum bool // a leader answers by its own belief
@@ -131,7 +132,7 @@ func (w *world) boot(name string, boot uint64, replica bool) *peer {
 		w.t.Fatal(err)
 	}
 	p := &peer{w: w, name: name}
-	p.router = NewRouter(Options{Node: name, Boot: boot, Hash: h, Peers: simPeers{w, name}, Feeds: simFeeds{w, name}, Place: w, Rules: w, Fates: w, Pools: w.pools, Now: func() time.Duration { return w.clock(name) }, without: w.without})
+	p.router = NewRouter(Options{Node: name, Boot: boot, Hash: h, Peers: simPeers{w, name}, Feeds: simFeeds{w, name}, Place: w, Rules: w, Fates: w, Pools: w.pools, Now: func() time.Duration { return w.clock(name) }, without: w.without, Elder: w.elder})
 	if replica {
 		p.machine = NewMachine()
 		p.router.Own(1, NewOwner(simLog{w, p}, p.machine, 1))
@@ -429,12 +430,18 @@ func (f simFeeds) follow(ctx context.Context, node string, r Reader) error {
 		})
 	})
 	for {
+		var mute bool
+		moved := f.w.get(func() { mute = f.w.mute[f.from] })
+		if mute {
+			return errLost
+		}
 		select {
+		case <-moved:
 		case m := <-messages:
 			var late time.Duration
 			f.w.get(func() { late = f.w.slow[[2]string{node, f.from}] })
-			if err := pass(ctx, late-(f.w.now()-m.at)); err != nil || f.w.muted(f.from) {
-				return errLost
+			if err := pass(ctx, late-(f.w.now()-m.at)); err != nil {
+				return err
 			}
 			if err := f.w.carry(ctx, node, f.from); err != nil {
 				return err // a stream breaks, it does not lose a part

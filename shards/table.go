@@ -184,9 +184,6 @@ func (t *Table) On(backend string) []Target {
 	return all
 }
 
-// Floor is the highest epoch that was ever let go.
-func (t *Table) Floor() Epoch { return t.floor }
-
 // Holders returns who may have leases, by node and boot.
 func (t *Table) Holders() []Holder {
 	return slices.SortedFunc(maps.Keys(t.holders), func(a, b Holder) int {

@@ -100,6 +100,9 @@ func (p *proxy) find(ids []string) {
 
 func (f *fleet) pick(now float64, r *request) (server int, a answer) {
 	p := &f.proxies[r.job.Proxy]
+	if r.session != nil {
+		f.lighten(p, r.session, now)
+	}
 	l, err := p.pool.Pick(moment(now), p.ask(r))
 	if r.session != nil && errors.Is(err, backend.ErrNone) && r.session.bound >= 0 {
 		r.session.bound = -1 // it cannot be served where it was

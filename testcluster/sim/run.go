@@ -236,6 +236,10 @@ func (r *run) place(q *request, now float64) bool {
 		q.tries++
 		if q.session != nil {
 			q.lost = q.session.lost(where)
+			if q.session.left {
+				q.session.left = false
+				r.count(q.session, now)
+			}
 		}
 		if q.measured {
 			r.tally.attempts[where]++

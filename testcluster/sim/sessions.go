@@ -23,6 +23,7 @@ type Sessions struct {
 	Loose  bool                     // sessions are not bound: every turn is placed anew
 	Shards int                      // among whose leaders they are spread; 0: 16
 	Moves  *backend.RebalanceConfig // how the leaders' planners move them; nil: they do not
+	Heavy  bool                     // a turn that would be far faster elsewhere moves its session, as by rebalance.enabled
 }
 
 // session is one conversation.
@@ -39,6 +40,8 @@ type session struct {
 	busy    bool
 	over    bool
 	since   float64 // when its last turn ended
+	moved   float64 // when it was moved last; 0: never
+	left    bool    // its turn was too heavy for its home
 }
 
 // lost is how much of the context a server has to read again.
@@ -169,10 +172,27 @@ func (r *run) answered(q *request, now float64) {
 func (r *run) moved(s *session, to int, now float64) {
 	s.bound, s.want = to, -1
 	s.epoch++
+	r.count(s, now)
+}
+
+func (r *run) count(s *session, now float64) {
+	s.moved = now
 	if now >= r.from && now < r.to {
 		r.tally.moves++
 	}
 }
+
+// lighten has a session leave a home that is far slower than others would be.
+func (f *fleet) lighten(p *proxy, s *session, now float64) {
+	c := f.cell.Sessions
+	if !c.Heavy || s.bound < 0 || s.moved > 0 && now-s.moved < stay || !p.pool.Heavy(p.backends[s.bound], moment(now)) {
+		return
+	}
+	s.bound, s.want, s.left = -1, -1, true
+}
+
+// stay is the default of min_residence, in seconds.
+const stay = 300
 
 // plan has the planner plan whose interval ends now. What is busy moves later.
 func (r *run) plan(now float64) {
