@@ -25,6 +25,7 @@ import (
 	"github.com/starling-lb/starling/proxy"
 	"github.com/starling-lb/starling/proxy/backend"
 	"github.com/starling-lb/starling/proxy/health"
+	"github.com/starling-lb/starling/shards/meta"
 )
 
 // ErrDraining says that the node takes no new streams.
@@ -212,6 +213,15 @@ func (n *Node) supplied(context.Context) error {
 	listed := map[string][]backend.Config{}
 	for name, pool := range n.cfg.Pools {
 		listed[name] = pool.Backends
+	}
+	if n.cfg.Cluster.On() {
+		m, err := meta.Load(n.dir.path)
+		if err != nil {
+			return err
+		}
+		if n.supply.together = n.together; m != nil {
+			n.supply.agreed = m.Pools // who comes back knows what was decided
+		}
 	}
 	return n.supply.start(filepath.Join(n.dir.path, "operator.json"), listed)
 }

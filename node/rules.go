@@ -103,8 +103,11 @@ func (r rules) Sets() (all []shards.Set) {
 		}
 		if q != nil && q.Map() != nil && len(q.Map().Pools[name].Backends) > 0 {
 			agreed := q.Map().Pools[name]
-			s := shards.Set{Pool: name, Revision: agreed.Revision}
+			s := shards.Set{Pool: name, Revision: agreed.Number}
 			for _, b := range agreed.Backends {
+				if b.Removed || b.Drained {
+					continue
+				}
 				s.Backends = append(s.Backends, shards.Backend{ID: b.ID, Weight: uint32(b.Weight)})
 			}
 			all = append(all, s)

@@ -50,6 +50,7 @@ func (n *Node) remember(context.Context) error {
 	}
 	if c := n.cfg.Cluster; c.On() {
 		o.RPC, o.Expect, o.Around = c.rpc(), c.BootstrapExpect, around{n}
+		o.Names, o.Changed = n.named, n.agreedOn
 		if len(c.Seeds) > 0 {
 			o.Wait = lookAround
 		}

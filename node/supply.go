@@ -1,23 +1,28 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/starling-lb/starling/node/admin"
 	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/proxy/backend"
+	"github.com/starling-lb/starling/shards/meta"
 )
 
 // supply puts together the backends of every pool: those that the
 // configuration lists, those that were found, and what operators decided, which
 // beats both until it is taken back.
 type supply struct {
-	log   *slog.Logger
-	apply func(pool string, want wanted) error
+	log      *slog.Logger
+	apply    func(pool string, want wanted) error
+	together func(pool string, change func(*meta.Pool) error) error // has the cluster agree; nil: there is none
+	own      atomic.Pointer[map[string][]backend.Config]            // the lists as they would be without the cluster
 
 	mu      sync.Mutex // held while a change is decided and applied
 	listed  map[string][]backend.Config
@@ -25,6 +30,8 @@ type supply struct {
 	decided decisions
 	path    string          // where they are kept
 	doubled map[string]bool // ids that were said to stand in two pools
+	agreed  map[string]meta.Pool
+	unlike  map[backend.Config]bool // said to be named otherwise than agreed
 }
 
 // wanted is what a pool is to be.
@@ -36,10 +43,12 @@ type wanted struct {
 }
 
 func newSupply(log *slog.Logger, apply func(string, wanted) error) *supply {
-	return &supply{
-		log: log, apply: apply, doubled: map[string]bool{},
+	s := &supply{
+		log: log, apply: apply, doubled: map[string]bool{}, unlike: map[backend.Config]bool{},
 		listed: map[string][]backend.Config{}, found: map[string][]backend.Config{},
 	}
+	s.own.Store(&map[string][]backend.Config{})
+	return s
 }
 
 // start reads the decisions of former runs and applies the lists.
@@ -93,6 +102,9 @@ func (s *supply) remove(pool, id string) error {
 	case !ok || at != pool:
 		return noBackend(id, "pool "+pool)
 	}
+	if s.ruled(pool) {
+		return s.askOf(pool, id, func(d *decision) { *d = decision{Pool: pool, Removed: true} })
+	}
 	return s.decide(id, func(d *decision) {
 		named := func(c backend.Config) bool { return c.ID == id }
 		others := slices.ContainsFunc(s.listed[pool], named) || slices.ContainsFunc(s.found[pool], named)
@@ -133,6 +145,12 @@ func (s *supply) rule(pool string, want api.Policy) error {
 	if !s.pool(pool) {
 		return s.noPool(pool)
 	}
+	if s.ruled(pool) {
+		return s.ask(pool, func(p *meta.Pool) error {
+			p.Policy, p.Second, p.Share = want.Policy, want.Second, want.Share
+			return nil
+		})
+	}
 	return s.put(s.decided.withPolicy(pool, want))
 }
 
@@ -143,6 +161,9 @@ func (s *supply) rest(pool, word string) error {
 	if !s.pool(pool) {
 		return s.noPool(pool)
 	}
+	if s.ruled(pool) {
+		return s.ask(pool, func(p *meta.Pool) error { p.Rest = word; return nil })
+	}
 	return s.put(s.decided.withRest(pool, word))
 }
 
@@ -151,7 +172,7 @@ func (s *supply) reset(id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, _, known := s.have(id)
-	if _, decided := s.decided.Backends[id]; !known && !decided {
+	if _, decided := s.decided.Backends[id]; !known && !decided && s.poolOf(id) == "" {
 		return noBackend(id, "any pool, and nothing was decided of it")
 	}
 	return s.decide(id, func(d *decision) { *d = decision{} })
@@ -159,6 +180,11 @@ func (s *supply) reset(id string) error {
 
 // decide changes the decision on a backend; mu is held.
 func (s *supply) decide(id string, change func(*decision)) error {
+	var d decision
+	change(&d)
+	if pool := cmp.Or(d.Pool, s.poolOf(id)); s.ruled(pool) {
+		return s.askOf(pool, id, change)
+	}
 	return s.put(s.decided.with(id, change))
 }
 
@@ -179,8 +205,9 @@ func (s *supply) put(next decisions) error {
 
 // applyAll hands every pool its backends; mu is held.
 func (s *supply) applyAll() error {
-	owner := map[string]string{}
+	owner, own := map[string]string{}, map[string][]backend.Config{}
 	for _, pool := range slices.Sorted(maps.Keys(s.listed)) {
+		own[pool] = s.ownSum(pool)
 		list := s.sum(pool)
 		list = slices.DeleteFunc(list, func(c backend.Config) bool {
 			other, twice := owner[c.ID]
@@ -198,16 +225,30 @@ func (s *supply) applyAll() error {
 		for _, c := range list {
 			want.drained[c.ID] = s.decided.Backends[c.ID].Drained
 		}
+		if p, ruled := s.agreed[pool]; ruled {
+			_, want.drained = agreedList(p)
+			want.policy, want.rest = agreedPolicy(p), p.Rest
+		}
 		if err := s.apply(pool, want); err != nil {
 			return err
 		}
 	}
+	s.own.Store(&own)
 	return nil
 }
 
-// sum is a pool's list: the file's first, then what was found, then what was
-// added; each id once.
+// sum is a pool's list: the agreed one, or else its own.
 func (s *supply) sum(pool string) []backend.Config {
+	if p, ruled := s.agreed[pool]; ruled {
+		list, _ := agreedList(p)
+		return list
+	}
+	return s.ownSum(pool)
+}
+
+// ownSum is a pool's list as this node alone has it: the file's first, then what was found, then what was
+// added; each id once.
+func (s *supply) ownSum(pool string) []backend.Config {
 	var list []backend.Config
 	seen := map[string]bool{}
 	take := func(c backend.Config) {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"time"
 
+	"github.com/starling-lb/starling/proxy/backend"
 	"github.com/starling-lb/starling/proxy/wire"
 )
 
@@ -18,6 +19,7 @@ type desk struct {
 
 	fields   *bodyFields   // what is known of the body's fields; nil: nobody asked
 	bodyWait time.Duration // spent waiting for a body, to find its route or key
+	told     backend.Code  // of the answer of starling's own that the client was sent
 	hashed   uint64        // of the key that the pool's policy goes by; 0: none
 
 	id     []byte // the request's id

@@ -103,7 +103,7 @@ func (c *client) Handle(err error) (again bool) {
 		return false
 	}
 	c.close = err != nil || c.req.Close
-	c.up, c.fields, c.bodyWait = wire.Relay{Length: c.req.Length}, nil, 0
+	c.up, c.fields, c.bodyWait, c.told = wire.Relay{Length: c.req.Length}, nil, 0, ""
 	if err == nil && c.ready() {
 		return !c.close
 	}

@@ -130,13 +130,13 @@ func (c *client) entry(f *failure) accessEntry {
 	s := &c.stream
 	e := accessEntry{
 		started: s.started, requestID: c.id, client: c.addr, method: c.req.Method, host: c.req.Host, target: c.req.Target,
-		code: s.told, pool: s.poolName, backend: s.target, epoch: s.epoch(), lookup: s.lookup(), attempts: s.attempts, queued: s.queued, connected: s.connecting,
+		code: c.told, pool: s.poolName, backend: s.target, epoch: s.epoch(), lookup: s.lookup(), attempts: s.attempts, queued: s.queued, connected: s.connecting,
 		in: s.in.Load(), out: s.out.Load(), events: c.events.Count(), took: time.Since(s.started), reason: backend.Done,
 		secure: c.secure, trace: c.trace.trace, span: c.trace.span, parent: c.parent, stale: s.renewed,
 	}
 	switch {
-	case s.told != "":
-		e.status = s.told.Status()
+	case c.told != "":
+		e.status = c.told.Status()
 	case e.out > 0:
 		e.status = c.resp.Status
 	}

@@ -108,7 +108,7 @@ func (c *client) refuse(f *failure) (again bool) {
 	if c.conn.Write(c.answer(statusLine(f.code.Status()), "application/json", extra, string(text)+"\n"), c.server.cfg.Timeouts.WriteIdle) != nil {
 		return false
 	}
-	c.stream.told = f.code
+	c.told = f.code
 	c.stream.out.Store(int64(len(c.out)))
 	if c.close {
 		c.ending = endLinger

@@ -45,11 +45,10 @@ type Stream struct {
 	connecting time.Duration // spent in connects
 	queued     time.Duration // spent waiting for a place
 
-	continued bool         // the client was told to send its body
-	renewed   bool         // a kept connection had been closed, and the request went out again on a new one
-	keyless   bool         // the pool has sessions, and the request names none
-	told      backend.Code // of the answer of starling's own that the client was sent
-	policy    string       // that chose the backend, where two are measured side by side
+	continued bool   // the client was told to send its body
+	renewed   bool   // a kept connection had been closed, and the request went out again on a new one
+	keyless   bool   // the pool has sessions, and the request names none
+	policy    string // that chose the backend, where two are measured side by side
 
 	read atomic.Bool  // the whole body was read from the client
 	in   atomic.Int64 // bytes to the backend
@@ -77,7 +76,7 @@ func (s *Stream) begin() {
 	s.pool, s.tried, s.begun, s.uploaded, s.upErr = nil, s.tried[:0], false, nil, nil
 	s.attempts, s.breaks, s.answers = 0, 0, false
 	s.headIn, s.connecting, s.queued = 0, 0, 0
-	s.continued, s.renewed, s.keyless, s.told, s.policy = false, false, false, "", ""
+	s.continued, s.renewed, s.keyless, s.policy = false, false, false, ""
 	s.read.Store(false)
 	s.sentAt.Store(0)
 	s.in.Store(0)

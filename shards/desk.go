@@ -22,6 +22,9 @@ type desk struct {
 
 	evicted atomic.Int64
 
+	tally sync.Mutex // guards moves
+	moves map[string]Moves
+
 	mu     sync.Mutex // guards what follows; taken after Owner.mu
 	ended  bool
 	owners map[uint32]*Owner
@@ -29,7 +32,7 @@ type desk struct {
 }
 
 func newDesk(o Options) *desk {
-	d := &desk{node: o.Node, now: o.Now, rules: o.Rules, fates: o.Fates, o: &o, owners: make(map[uint32]*Owner), feeds: make(map[Holder]*outlet)}
+	d := &desk{node: o.Node, now: o.Now, rules: o.Rules, fates: o.Fates, o: &o, owners: make(map[uint32]*Owner), feeds: make(map[Holder]*outlet), moves: make(map[string]Moves)}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -114,6 +117,21 @@ func (d *desk) rule(backend string) Rule { return d.rules.Pool(d.rules.Of(backen
 func (d *desk) dead(node string) bool      { return d.fates.Dead(node) }
 func (d *desk) leaving() []Leaver          { return d.fates.Leaving() }
 func (d *desk) usable(backend string) bool { return d.fates.Usable(backend) }
+
+// Moves is what became of a pool's moves.
+type Moves struct{ Done, Cancelled int64 }
+
+func (d *desk) counted(pool string, done bool) {
+	d.tally.Lock()
+	defer d.tally.Unlock()
+	m := d.moves[pool]
+	if done {
+		m.Done++
+	} else {
+		m.Cancelled++
+	}
+	d.moves[pool] = m
+}
 
 // outlet is the sending end of one life of a feed.
 type outlet struct {

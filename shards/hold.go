@@ -15,6 +15,7 @@ type want struct {
 	until   time.Duration // then it is called off
 	strict  bool          // its pool's rule
 	once    bool          // if it is busy, let it be
+	pool    string
 
 	next  time.Duration // it was busy: not before
 	rest  time.Duration
@@ -63,14 +64,26 @@ func (r *reign) post(w want) (<-chan struct{}, error) {
 		return nil, errManyWants
 	}
 	w.ended, w.rest = make(chan struct{}), wishRest
+	w.pool = r.poolOf(w.session)
 	r.wants[w.session] = &w
 	return w.ended, nil
+}
+
+// poolOf is the pool of a session that is bound.
+func (r *reign) poolOf(session Key) string {
+	b, _ := r.o.machine.At([]Key{session})
+	return r.o.desk.rules.Of(b[0].Backend)
 }
 
 // conclude ends a wish, whatever became of it.
 func (r *reign) conclude(w *want) {
 	delete(r.wants, w.session)
 	close(w.ended)
+	if w.to == "" || w.once && r.heldBy[w.session] == nil {
+		return // no move, or one that was not begun
+	}
+	b, _ := r.o.machine.At([]Key{w.session})
+	r.o.desk.counted(w.pool, b[0].Backend == w.to && b[0].Epoch > w.from)
 }
 
 // launch begins holds for what is due, but not before leases have lapsed that a
@@ -258,8 +271,8 @@ func (r *reign) settle(d *hold) {
 	defer r.o.mu.Unlock()
 	keys := d.keys()
 	for _, w := range d.wants {
-		delete(r.heldBy, w.session)
 		r.conclude(w)
+		delete(r.heldBy, w.session)
 	}
 	delete(r.holds, d.number)
 	if r.o.reign != r && !r.o.desk.o.lacks(cureTermEnds) {

@@ -409,3 +409,27 @@ func TestSlowReader(t *testing.T) {
 		}
 	})
 }
+
+// TestAnotherProvisionalHome: a provisional backend that cannot serve is replaced by
+// the next pick, which is the one that is offered then.
+func TestAnotherProvisionalHome(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.lead("")
+		turn := w.must("d", "chat", "s", 1)
+		first := turn.Home()
+		second := "chat-b1"
+		if first.Backend == second {
+			second = "chat-b2"
+		}
+		h, err := turn.Rebind(t.Context(), first, "connect", func() string { return second })
+		if err != nil || h.Backend != second || !h.Provisional || turn.Look() != nil {
+			t.Errorf("%+v after %+v, %v", h, first, err)
+		}
+		turn.End()
+		if h := w.at("d", "chat", "s", 3); h.Backend != second || !h.Provisional {
+			t.Errorf("the next turn: %+v", h)
+		}
+		w.lead("a")
+		w.until("it is bound", func() bool { b, ok := w.node("a").machine.Get(w.key("chat", "s")); return ok && b.Backend == second })
+	})
+}

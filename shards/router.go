@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -66,6 +67,41 @@ func (r *Router) Counts() Counts {
 		Held: r.counts.held.Load(), HeldOut: r.counts.heldOut.Load(), Stale: r.counts.stale.Load(), Detours: r.counts.detours.Load(),
 		Evicted: r.desk.evicted.Load(), Provisional: r.counts.provisional.Load(),
 	}
+}
+
+// Moves returns what became of the moves of each pool, in the shards that this node
+// has led.
+func (r *Router) Moves() map[string]Moves {
+	r.desk.tally.Lock()
+	defer r.desk.tally.Unlock()
+	all := make(map[string]Moves)
+	for _, s := range r.Rules.Sets() {
+		all[s.Pool] = Moves{}
+	}
+	maps.Copy(all, r.desk.moves)
+	return all
+}
+
+// Sessions returns how many sessions each pool has in the shards that this node
+// leads.
+func (r *Router) Sessions() map[string]int {
+	all := make(map[string]int)
+	for _, s := range r.Rules.Sets() {
+		all[s.Pool] = 0
+	}
+	for _, o := range r.desk.all() {
+		if o.log.Leader() != r.Node {
+			continue
+		}
+		o.machine.View(func(t *Table, _ Position) {
+			for _, id := range t.backends.text {
+				if id != "" {
+					all[r.Rules.Of(id)] += t.Count(id)
+				}
+			}
+		})
+	}
+	return all
 }
 
 // NewRouter checks and allocates. Feeds, Rules, Fates, Log and Now may be left out

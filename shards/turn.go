@@ -366,8 +366,11 @@ func (t *Turn) Rebind(ctx context.Context, seen Home, reason string, propose fun
 	}
 	t.leave()
 	proposal := propose()
-	if proposal == "" || proposal == seen.Backend || seen.Epoch == 0 {
+	switch {
+	case proposal == "" || proposal == seen.Backend:
 		return seen, t.settle(seen)
+	case seen.Epoch == 0:
+		return t.another(seen, proposal)
 	}
 	q := question{ask: askRebind, shard: t.s.shard, session: t.session, seen: seen.Epoch, backend: proposal, heavy: reason == ReasonHeavy}
 	stands, err := t.beg(ctx, q)
@@ -381,6 +384,19 @@ func (t *Turn) Rebind(ctx context.Context, seen Home, reason string, propose fun
 	}
 	t.r.counts.detours.Add(1)
 	h := Home{Backend: proposal, Epoch: seen.Epoch, Lookup: LookupRepin, Stale: true}
+	return h, t.settle(h)
+}
+
+// another makes another provisional choice, which is remembered instead of the one
+// that cannot serve.
+func (t *Turn) another(seen Home, proposal string) (Home, error) {
+	h := Home{Lookup: LookupFallback, Backend: proposal, Provisional: true}
+	p := t.s.stripe(t.session)
+	p.mu.Lock()
+	if l := p.live[t.session]; l != nil && l.provisional == seen.Backend {
+		l.provisional = proposal
+	}
+	p.mu.Unlock()
 	return h, t.settle(h)
 }
 

@@ -1,11 +1,10 @@
 package testcluster_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -13,180 +12,186 @@ import (
 
 	"github.com/starling-lb/starling/node"
 	"github.com/starling-lb/starling/node/api"
-	"github.com/starling-lb/starling/node/client"
+	"github.com/starling-lb/starling/proxy/backend"
 	"github.com/starling-lb/starling/testcluster"
 	"github.com/starling-lb/starling/testcluster/llm"
 )
 
-// TestOperatorMovesASession: asked at any node, and in force at all of them.
-func TestOperatorMovesASession(t *testing.T) {
-	c := agreeing(t, 3, exposed)
-	k := newTalk(t, c, 10)
-	k.take(t, 3, 0, 1, 2)
-	for s, home := range k.homes {
-		asked := admin(t, c.Node(s%3))
-		var was, is api.Session
-		if err := asked.Get(t.Context(), &was, "sessions", testcluster.PoolName, fmt.Sprint("session ", s)); err != nil {
-			t.Fatal(err)
-		}
-		if was.Backend != home || was.Epoch == 0 || was.Provisional || was.LastUse == nil {
-			t.Errorf("session %d at %s is shown as %+v", s, home, was)
-		}
-		to := map[string]string{"b1": "b2", "b2": "b3", "b3": "b1"}[home]
-		if err := asked.Post(t.Context(), api.Destination{Backend: to}, "sessions", testcluster.PoolName, fmt.Sprint("session ", s), "move"); err != nil {
-			t.Fatalf("move of session %d: %v", s, err)
-		}
-		if err := admin(t, c.Node((s+1)%3)).Get(t.Context(), &is, "sessions", testcluster.PoolName, fmt.Sprint("session ", s)); err != nil {
-			t.Fatal(err)
-		}
-		if is.Backend != to || is.Epoch <= was.Epoch || is.Held {
-			t.Errorf("session %d was moved from %+v to %s, and is shown as %+v", s, was, to, is)
-		}
-		k.homes[s] = to
-	}
-	k.take(t, 3, 0, 1, 2)
-	for _, bad := range []struct {
-		key, to string
-		status  int
-	}{{"never seen", "b1", 404}, {"session 1", "b9", 409}} {
-		var refused *client.RefusedError
-		err := admin(t, c.Node(0)).Post(t.Context(), api.Destination{Backend: bad.to}, "sessions", testcluster.PoolName, bad.key, "move")
-		if !errors.As(err, &refused) || refused.Status != bad.status {
-			t.Errorf("move of %q to %s: %v", bad.key, bad.to, err)
-		}
+// sessionsAs is exposed, with the contract's time for a binding and a say in what
+// happens without a leader.
+func sessionsAs(consistency string) func(*node.Config) {
+	return func(cfg *node.Config) {
+		exposed(cfg)
+		pool := cfg.Pools[testcluster.PoolName]
+		sticky := *pool.Sticky
+		sticky.Consistency, sticky.BindTimeout = consistency, 250*time.Millisecond
+		pool.Sticky = &sticky
+		cfg.Pools[testcluster.PoolName] = pool
 	}
 }
 
-// chats are sessions that stream all the time, with short pauses.
-type chats struct {
-	client *http.Client
-	url    string
-
-	mu    sync.Mutex // guards what follows
-	homes map[string]string
-	wrong []string
-}
-
-// run is one session's life.
-func (k *chats) run(ctx context.Context, session string) {
-	pause := time.NewTicker(20 * time.Millisecond)
-	defer pause.Stop()
-	for {
-		home, err := k.turn(ctx, session)
-		if ctx.Err() != nil {
-			return
-		}
-		k.mu.Lock()
-		if k.homes[session] = home; err != nil {
-			k.wrong = append(k.wrong, fmt.Sprintf("%s: %v", session, err))
-		}
-		k.mu.Unlock()
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (k *chats) turn(ctx context.Context, session string) (string, error) {
-	body := `{"stream":true,"max_tokens":16,"messages":[{"role":"user","content":"hello"}]}`
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, k.url+"/v1/chat/completions", strings.NewReader(body))
+// longTurn is a streamed turn of a session; began hears of its backend once its
+// head has come.
+func longTurn(client *http.Client, n *testcluster.Node, session string, tokens int, began chan<- string) error {
+	body := fmt.Sprintf(`{"stream":true,"max_tokens":%d,"messages":[{"role":"user","content":"hello"}]}`, tokens)
+	req, err := http.NewRequest(http.MethodPost, n.URL()+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
-		return "", err
+		return err
 	}
 	req.Header.Set("X-Session-ID", session)
-	resp, err := k.client.Do(req)
+	req.Header.Set(llm.OutputTokensHeader, strconv.Itoa(tokens))
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
 	if err != nil {
-		return "", err
+		began <- ""
+		return err
 	}
 	defer resp.Body.Close()
+	began <- resp.Header.Get("X-Starling-Backend")
 	text, err := io.ReadAll(resp.Body)
-	if err == nil && !strings.Contains(string(text), "[DONE]") {
-		err = fmt.Errorf("status %d, and the stream ends with %.100s", resp.StatusCode, text[max(0, len(text)-100):])
+	if err == nil && (resp.StatusCode != http.StatusOK || !strings.Contains(string(text), "[DONE]")) {
+		err = fmt.Errorf("status %d, %.200s", resp.StatusCode, text)
 	}
-	return resp.Header.Get("X-Starling-Backend"), err
+	return err
 }
 
-// at is how many sessions had their last turn at a backend.
-func (k *chats) at(id string) (n int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, home := range k.homes {
-		if home == id {
-			n++
+// TestNobodyNoticesADeath: a node dies, the leader of some shards too, and the next
+// turns are sent at once to a node that never saw the sessions: the same backends,
+// and none is refused.
+func TestNobodyNoticesADeath(t *testing.T) {
+	c := agreeing(t, 3, sessionsAs("available"))
+	k := newTalk(t, c, 60)
+	k.take(t, 2, 0)
+	c.Kill(2)
+	k.take(t, 10, 1)
+	c.Kill(0)
+	k.take(t, 3, 1) // without a quorum
+}
+
+// TestStrictOverADeath: only no_leader is answered meanwhile, and not for long.
+func TestStrictOverADeath(t *testing.T) {
+	c := agreeing(t, 3, sessionsAs("strict"))
+	k := newTalk(t, c, 20)
+	k.take(t, 2, 0, 1, 2)
+	c.Kill(2)
+	began, refused := time.Now(), 0
+	for s := range k.homes {
+		eventually(t, settleTime, func() string {
+			b, err := sessionTurn(k.client, c.Node(s%2), fmt.Sprint("session ", s))
+			if err != nil {
+				refused++
+				if !strings.Contains(err.Error(), "503") || !strings.Contains(err.Error(), string(backend.NoLeader)) {
+					t.Errorf("session %d: %v", s, err)
+				}
+				return err.Error()
+			}
+			if b != k.homes[s] {
+				t.Errorf("session %d: at %s, and was at %s", s, b, k.homes[s])
+			}
+			return ""
+		})
+	}
+	t.Logf("%d turns were refused, all is well %v after the death", refused, time.Since(began).Round(10*time.Millisecond))
+}
+
+// TestDrainMovesSessions: a backend drains beneath running turns of its sessions:
+// none is cut, and when they have ended every session of it has moved, once, and no
+// other has.
+func TestDrainMovesSessions(t *testing.T) {
+	c := agreeing(t, 3, sessionsAs("strict"))
+	const sessions = 60
+	k := newTalk(t, c, sessions)
+	k.take(t, 2, 0, 1, 2)
+	var turns sync.WaitGroup
+	began, ended := make(chan string, sessions), make(chan error, sessions)
+	for s := range sessions {
+		turns.Go(func() { ended <- longTurn(k.client, c.Node(s%3), fmt.Sprint("session ", s), 60, began) })
+	}
+	for range sessions {
+		if await(t, "a turn's head", began) == "" {
+			t.Fatal("a turn did not begin")
 		}
 	}
-	return n
+	for i := range 3 {
+		post(t, c.Node(i), "/v1/backends/b1/drain")
+	}
+	turns.Wait()
+	for range sessions {
+		if err := <-ended; err != nil {
+			t.Errorf("a running turn: %v", err)
+		}
+	}
+	was := append([]string(nil), k.homes...)
+	eventually(t, settleTime, func() string { // moved between turns, in a moment
+		for s := range sessions {
+			if v := sessionOf(t, c.Node(1), fmt.Sprint("session ", s)); v.Backend == "b1" || v.Held {
+				return fmt.Sprintf("session %d is %+v", s, v)
+			}
+		}
+		return ""
+	})
+	clear(k.homes)
+	k.take(t, 3, 0, 1, 2)
+	for s := range sessions {
+		v := sessionOf(t, c.Node(2), fmt.Sprint("session ", s))
+		switch moved := was[s] == "b1"; {
+		case k.homes[s] == "b1" || !moved && k.homes[s] != was[s]:
+			t.Errorf("session %d is at %s, and was at %s", s, k.homes[s], was[s])
+		case moved != (v.Epoch == 2) || v.Backend != k.homes[s]:
+			t.Errorf("session %d was at %s and is %+v", s, was[s], v)
+		}
+	}
 }
 
-// TestRebalancing on real streams: ten sessions are on one backend and two on
-// another. Some move between their turns; none is cut, and all go on.
-func TestRebalancing(t *testing.T) {
-	c, err := testcluster.Start(t.Context(), testcluster.Options{Backends: 2, Backend: llm.Options{Knee: 1, Speed: 10}, Config: func(cfg *node.Config) {
-		sessionsOn(cfg)
-		exposed(cfg)
-		cfg.Shards.Count = 1
-		pool := cfg.Pools[testcluster.PoolName]
-		pool.Policy = "least_connections" // by p2c, heavy turns would move sessions, too
-		pool.Placement.Knee = 1
-		pool.Rebalance.Interval, pool.Rebalance.MinResidence, pool.Rebalance.MaxRate = 500*time.Millisecond, 0, 0
-		cfg.Pools[testcluster.PoolName] = pool
-	}})
+// post tells a node to do something.
+func post(t *testing.T, n *testcluster.Node, path string) {
+	t.Helper()
+	resp, err := http.Post(n.AdminURL()+path, "application/json", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stop(t, c) })
-	operator := admin(t, c.Node(0))
-	post := func(body any, path ...string) {
-		t.Helper()
-		if err := operator.Post(t.Context(), body, path...); err != nil {
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(resp.Body)
+		t.Fatalf("POST %s: %d %s", path, resp.StatusCode, text)
+	}
+}
+
+// sessionOf is what a node's admin API says of a session.
+func sessionOf(t *testing.T, n *testcluster.Node, session string) (v api.Session) {
+	t.Helper()
+	if err := admin(t, n).Get(t.Context(), &v, "sessions", testcluster.PoolName, session); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestProvisionalIsReconciled: two of three nodes die: bound sessions stay, new ones
+// are placed all the same; when the others are back, every choice is agreed on.
+func TestProvisionalIsReconciled(t *testing.T) {
+	c := agreeing(t, 3, sessionsAs("available"))
+	k := newTalk(t, c, 30)
+	k.take(t, 2, 0)
+	c.Kill(1)
+	c.Kill(2)
+	k.take(t, 2, 0)
+	fresh := newTalk(t, c, 60)
+	copy(fresh.homes, k.homes)
+	fresh.take(t, 3, 0)
+	if got := metrics(t, c.Node(0), "starling_provisional_bindings"); got == 0 {
+		t.Error("no choice counts as provisional")
+	}
+	for _, i := range []int{1, 2} {
+		if err := c.Restart(t.Context(), i); err != nil {
 			t.Fatal(err)
 		}
 	}
-	post(api.Rebalancing{Enabled: false}, "pools", testcluster.PoolName, "rebalance")
-	k := &chats{client: &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 16}}, url: c.Node(0).URL(), homes: map[string]string{}}
-	t.Cleanup(k.client.CloseIdleConnections)
-	for i := range 12 {
-		session, to := fmt.Sprint("s", i), "b1"
-		if i >= 10 {
-			to = "b2"
-		}
-		if home, err := k.turn(t.Context(), session); err != nil {
-			t.Fatal(err)
-		} else if home != to {
-			post(api.Destination{Backend: to}, "sessions", testcluster.PoolName, session, "move")
-		}
-	}
-	ctx, end := context.WithCancel(t.Context())
-	var lives sync.WaitGroup
-	defer lives.Wait()
-	defer end()
-	for i := range 12 {
-		lives.Go(func() { k.run(ctx, fmt.Sprint("s", i)) })
-	}
-	eventually(t, patience, func() string {
-		if a, b := k.at("b1"), k.at("b2"); a != 10 || b != 2 {
-			return fmt.Sprintf("%d sessions are at b1 and %d at b2, before any may move", a, b)
+	settled(t, c, 3, 0, 1, 2)
+	eventually(t, settleTime, func() string {
+		if got := metrics(t, c.Node(0), "starling_provisional_bindings"); got != 0 {
+			return fmt.Sprintf("%v are still provisional", got)
 		}
 		return ""
 	})
-	post(api.Rebalancing{Enabled: true}, "pools", testcluster.PoolName, "rebalance")
-	last := ""
-	eventually(t, 3*patience, func() string {
-		var l api.Pools
-		if err := operator.Get(t.Context(), &l, "pools"); err != nil {
-			return err.Error()
-		}
-		if r := l.Pools[0].Rebalance; r.Enabled && r.LastDecision != nil {
-			last = r.Reason
-		}
-		if n := k.at("b1"); n > 8 {
-			return fmt.Sprintf("%d sessions are at b1; the planner says %q, step time cv %.2f", n, last, l.Pools[0].StepTimeCV)
-		}
-		return ""
-	})
-	if a, b := k.at("b1"), k.at("b2"); a+b != 12 || len(k.wrong) > 0 || last == "" {
-		t.Errorf("%d sessions are at b1 and %d at b2; the planner says %q; wrong: %q", a, b, last, k.wrong)
-	}
+	fresh.take(t, 3, 0, 1, 2)
 }

@@ -12,6 +12,9 @@ type metrics struct {
 	of                  *Quorum
 	leader, term, bytes *prometheus.Desc
 	looks               *prometheus.Desc
+	sessions, moves     *prometheus.Desc
+	provisional, cut    *prometheus.Desc
+	held, stale, freed  *prometheus.Desc
 	commits             prometheus.Histogram
 }
 
@@ -22,11 +25,18 @@ func newMetrics(q *Quorum) *metrics {
 		return prometheus.NewDesc("starling_"+name, help, labels, nil)
 	}
 	return &metrics{
-		of:     q,
-		leader: desc("shard_leader", "1 where this node leads the shard.", "shard"),
-		term:   desc("raft_term", "Term of this node's replica of the shard.", "shard"),
-		bytes:  desc("store_bytes", "Size of the file that keeps the logs of all replicas of this node."),
-		looks:  desc("rebalance_looks_total", "Looks at a pool in a shard that this node leads, by what came of them.", "pool", "reason"),
+		of:          q,
+		leader:      desc("shard_leader", "1 where this node leads the shard.", "shard"),
+		term:        desc("raft_term", "Term of this node's replica of the shard.", "shard"),
+		bytes:       desc("store_bytes", "Size of the file that keeps the logs of all replicas of this node."),
+		looks:       desc("rebalance_looks_total", "Looks at a pool in a shard that this node leads, by what came of them.", "pool", "reason"),
+		sessions:    desc("sessions", "Sessions that are bound, in the shards that this node leads.", "pool"),
+		moves:       desc("moves_total", "Changes of sessions' bindings that waited for their turns to end, by what became of them, in the shards that this node leads.", "pool", "result"),
+		provisional: desc("provisional_bindings", "Sessions for which this node chose a backend that no leader has agreed to yet."),
+		cut:         desc("move_cut_streams_total", "Streams that a move has cut: none ever."),
+		held:        desc("held_turns_total", "Turns of this node that waited for a change of their session's binding; timeout: for as long as one may.", "result"),
+		stale:       desc("stale_turns_total", "Turns of this node that went by no agreed binding, where none could be had: last_known went where the session was last known to live, detour went around a backend that did not answer.", "reason"),
+		freed:       desc("sessions_evicted_total", "Sessions that were to be let go because their shard was full, in the shards that this node leads."),
 		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "starling", Name: "raft_commit_seconds", Help: "From an entry's proposal on this node until it was committed and applied here.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 600},
@@ -39,7 +49,7 @@ func (m *metrics) committed(took time.Duration) { m.commits.Observe(took.Seconds
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.leader, m.term, m.bytes, m.looks} {
+	for _, d := range []*prometheus.Desc{m.leader, m.term, m.bytes, m.looks, m.sessions, m.moves, m.provisional, m.cut, m.held, m.stale, m.freed} {
 		out <- d
 	}
 	m.commits.Describe(out)
@@ -69,5 +79,31 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 			}
 		}
 	}
+	m.collectSessions(out)
 	m.commits.Collect(out)
+}
+
+func (m *metrics) collectSessions(out chan<- prometheus.Metric) {
+	r := m.of.Router()
+	if r == nil {
+		return
+	}
+	count := func(d *prometheus.Desc, v int64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	for pool, n := range r.Sessions() {
+		out <- prometheus.MustNewConstMetric(m.sessions, prometheus.GaugeValue, float64(n), pool)
+	}
+	for pool, n := range r.Moves() {
+		count(m.moves, n.Done, pool, "done")
+		count(m.moves, n.Cancelled, pool, "cancelled")
+	}
+	c := r.Counts()
+	out <- prometheus.MustNewConstMetric(m.provisional, prometheus.GaugeValue, float64(c.Provisional))
+	count(m.cut, 0)
+	count(m.held, c.Held-c.HeldOut, "done")
+	count(m.held, c.HeldOut, "timeout")
+	count(m.stale, c.Stale, "last_known")
+	count(m.stale, c.Detours, "detour")
+	count(m.freed, c.Evicted)
 }

@@ -58,7 +58,10 @@ type Options struct {
 	Pools  shards.Pools  // nil: no session is moved to even out load
 	Rules  shards.Rules  // of sessions
 	Fates  shards.Fates
-	Log    *slog.Logger
+	Names  func() map[string]meta.Named // what this node knows of backends; nil: they are not agreed on
+	// Changed, if set, hears of newer maps, and may take its time.
+	Changed func(*meta.Map)
+	Log     *slog.Logger
 
 	Metrics prometheus.Registerer
 	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
@@ -88,6 +91,7 @@ type Quorum struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
+	news     chan struct{} // holds one when there is a newer map
 	left     chan struct{} // closed when this node has left its cluster
 	leftOnce sync.Once
 
@@ -100,7 +104,7 @@ type Quorum struct {
 
 // New checks, allocates, and reads what an earlier run has left.
 func New(o Options) (*Quorum, error) {
-	q := &Quorum{o: o, log: o.Log, meta: meta.NewMachine(), machines: make(map[uint32]*shards.Machine), left: make(chan struct{})}
+	q := &Quorum{o: o, log: o.Log, meta: meta.NewMachine(), machines: make(map[uint32]*shards.Machine), left: make(chan struct{}), news: make(chan struct{}, 1)}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.metrics = newMetrics(q)
 	if err := o.check(); err != nil {
@@ -156,7 +160,7 @@ func (q *Quorum) wire() (err error) {
 	}
 	q.keeper, err = meta.NewKeeper(meta.Options{
 		Self: q.o.Self.ID, Dir: q.o.Dir, Machine: q.meta, Host: host{q}, Groups: groups{q}, Neighbours: neighbours{q},
-		Log: q.log, Changed: q.changed, Now: consensus.Now,
+		Log: q.log, Names: q.o.Names, Changed: q.changed, Now: consensus.Now,
 	})
 	if err != nil {
 		return err
@@ -199,6 +203,9 @@ func (q *Quorum) Start(ctx context.Context) error {
 	}
 	q.tell()
 	q.start(q.settleLoop)
+	if q.o.Changed != nil {
+		q.start(q.newsLoop)
+	}
 	if q.o.Around == nil {
 		q.awaitLeaders(ctx)
 	}
@@ -255,6 +262,7 @@ func (q *Quorum) changed(m *meta.Map) {
 	}
 	q.tell()
 	q.look(m)
+	q.spread()
 }
 
 // Addr is where it listens; not for a node alone.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
 )
 
@@ -17,11 +18,13 @@ const (
 // question is what a node tells another, and asks it. Fields that are not known
 // are passed over: nodes of two versions talk.
 type question struct {
-	Node     Node          `json:"node"`              // who it is
-	Revision uint64        `json:"revision"`          // of its map
-	Groups   map[int]Group `json:"groups,omitempty"`  // those it leads
-	Command  []byte        `json:"command,omitempty"` // for the leader of meta to propose
-	Open     *Own          `json:"open,omitempty"`    // is that replica open there?
+	Node     Node             `json:"node"`              // who it is
+	Revision uint64           `json:"revision"`          // of its map
+	Groups   map[int]Group    `json:"groups,omitempty"`  // those it leads
+	Hash     uint64           `json:"hash,omitempty"`    // of what it names
+	Names    map[string]Named `json:"names,omitempty"`   // that, if the other does not have it
+	Command  []byte           `json:"command,omitempty"` // for the leader of meta to propose
+	Open     *Own             `json:"open,omitempty"`    // is that replica open there?
 }
 
 // reply is the answer.
@@ -29,6 +32,7 @@ type reply struct {
 	Map      []byte `json:"map,omitempty"`    // if it has a newer one
 	Leader   string `json:"leader,omitempty"` // of meta, as far as it knows
 	Open     bool   `json:"open,omitempty"`
+	Hash     uint64 `json:"hash,omitempty"`     // of what it knows the asker to name
 	Revision uint64 `json:"revision,omitempty"` // of the map that holds the command
 	Refused  string `json:"refused,omitempty"`  // why what was asked was not done
 	Stale    bool   `json:"stale,omitempty"`    // Refused is ErrStale
@@ -46,7 +50,7 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 	var r reply
 	switch leads := k.leads(); {
 	case leads:
-		k.hear(from, q)
+		r.Hash = k.hear(from, q)
 		r.Leader = k.o.Self
 	default:
 		r.Leader = k.metaLeader()
@@ -199,6 +203,7 @@ func (k *Keeper) report(ctx context.Context) error {
 		return nil
 	}
 	q := question{Revision: m.Revision, Groups: k.led(), Node: k.o.Neighbours.Peers()[k.o.Self].Node}
+	k.name(&q)
 	if k.leads() {
 		k.hear(k.o.Self, q)
 		return nil
@@ -210,8 +215,25 @@ func (k *Keeper) report(ctx context.Context) error {
 	r, err := k.ask(ctx, to, q)
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.heeded = r.Hash
 	k.leader, k.missed = r.Leader, r.Leader == "" || r.Leader == k.o.Self
 	return err
+}
+
+// name puts into a report what this node names, if the leader does not have it.
+func (k *Keeper) name(q *question) {
+	if k.o.Names == nil {
+		return
+	}
+	names := k.o.Names()
+	h := fnv.New64a()
+	_, _ = h.Write(marshal(names)) // never fails
+	q.Hash = max(1, h.Sum64())
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.heeded != q.Hash {
+		q.Names = names
+	}
 }
 
 // whom says which node to report to: who led meta last, or after a miss another at

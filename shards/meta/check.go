@@ -77,7 +77,7 @@ func (s Shard) check() error {
 func (p Pool) check() error {
 	for i, b := range p.Backends {
 		switch {
-		case b.ID == "" || b.URL == "" || b.Weight < 0:
+		case b.ID == "" || b.URL == "" || b.Weight < 1:
 			return fmt.Errorf("%w: backend %q at %q with weight %d", ErrInvalid, b.ID, b.URL, b.Weight)
 		case i > 0 && p.Backends[i-1].ID >= b.ID:
 			return fmt.Errorf("%w: backend %q is there twice, or out of order", ErrInvalid, b.ID)

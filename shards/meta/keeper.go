@@ -43,8 +43,9 @@ type Options struct {
 	Groups     Groups
 	Neighbours Neighbours
 	Log        *slog.Logger
-	Changed    func(*Map)           // hears of each newer map, one after the other; it must not wait
-	Now        func() time.Duration // a clock that never jumps, and goes on while the machine sleeps
+	Names      func() map[string]Named // what this node's file and discovery say, by pool; nil: nothing
+	Changed    func(*Map)              // hears of each newer map, one after the other; it must not wait
+	Now        func() time.Duration    // a clock that never jumps, and goes on while the machine sleeps
 
 	files files // Dir; tests keep it in memory
 }
@@ -67,6 +68,7 @@ type Keeper struct {
 	own     owned
 	open    map[int]Own
 	leader  string        // of meta, as others say
+	heeded  uint64        // hash of the names that the leader of meta has of this node
 	missed  bool          // the last report did not find it
 	turn    int           // counts reports
 	paces   map[int]pace  // of the groups led here

@@ -96,33 +96,6 @@ const (
 	Reset   Kind = "reset"   // the shard lost its majority; Node makes it anew
 )
 
-// Pool is the agreed record of a pool.
-type Pool struct {
-	Revision uint64    `json:"revision"`         // of its last change
-	Policy   string    `json:"policy,omitempty"` // an operator's choice; "": what the files say
-	Sticky   *Sticky   `json:"sticky,omitempty"` // nil: no sessions
-	Backends []Backend `json:"backends"`         // by id
-}
-
-// Sticky is how the sessions of a pool are kept, so that one node with another
-// file cannot void it.
-type Sticky struct {
-	Key         []string `json:"key"`
-	TTL         int64    `json:"ttl"` // nanoseconds
-	MaxSessions int      `json:"max_sessions"`
-	Strict      bool     `json:"strict,omitempty"`
-}
-
-// Backend is one backend of a pool.
-type Backend struct {
-	ID         string `json:"id"`
-	URL        string `json:"url"`
-	Weight     int    `json:"weight"`
-	MaxStreams int    `json:"max_streams,omitempty"`
-	Decision   string `json:"decision,omitempty"` // of an operator: added, removed, drain; "": the files' word holds
-	Fixed      bool   `json:"fixed,omitempty"`    // an operator gave the weight
-}
-
 // Count is how many session shards there are; fixed when the cluster is founded.
 func (m *Map) Count() int { return max(0, len(m.Shards)-1) }
 

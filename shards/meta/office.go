@@ -2,6 +2,7 @@ package meta
 
 import (
 	"context"
+	"maps"
 	"time"
 )
 
@@ -13,11 +14,16 @@ type office struct {
 	gone   map[string]time.Duration // by node: since when gossip has not seen it alive
 	heard  map[string]hearing       // by node: its last report
 	groups map[int]hearing          // by shard: its leader's last report
+	named  map[named]time.Duration  // when a live node named the backend last
 }
+
+type named struct{ pool, id string }
 
 type hearing struct {
 	at    time.Duration
 	group Group
+	hash  uint64 // of names
+	names map[string]Named
 }
 
 // decide decides, if meta is led here.
@@ -38,7 +44,11 @@ func (k *Keeper) control(ctx context.Context) error {
 		k.office = nil
 		return nil
 	}
-	k.hear(k.o.Self, question{Node: k.o.Neighbours.Peers()[k.o.Self].Node, Groups: k.led()})
+	own := question{Groups: k.led()}
+	if k.name(&own); k.o.Names != nil {
+		own.Names = k.o.Names()
+	}
+	k.hear(k.o.Self, own)
 	m, _ := k.o.Machine.Map()
 	for _, c := range Plan(m, k.see()) {
 		if _, err := k.propose(ctx, c); err != nil {
@@ -57,23 +67,30 @@ func (c Command) step() string {
 	return string(c.Shard.Step.Kind) + ": " + c.Shard.Step.Reason
 }
 
-// hear takes a node's report, while meta is led here.
-func (k *Keeper) hear(from string, q question) {
+// hear takes a node's report, while meta is led here, and returns the hash of what
+// it knows the node to name.
+func (k *Keeper) hear(from string, q question) uint64 {
 	st, _ := k.o.Groups.Status(0)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.o.Now()
 	if k.office == nil || k.office.term != st.Term {
-		k.office = &office{term: st.Term, since: now, gone: make(map[string]time.Duration), heard: make(map[string]hearing), groups: make(map[int]hearing)}
+		k.office = &office{term: st.Term, since: now, gone: make(map[string]time.Duration), heard: make(map[string]hearing), groups: make(map[int]hearing), named: make(map[named]time.Duration)}
 	}
 	o := k.office
-	o.heard[from] = hearing{at: now}
+	h := o.heard[from]
+	h.at = now
+	if q.Names != nil || q.Hash == 0 {
+		h.hash, h.names = q.Hash, q.Names
+	}
+	o.heard[from] = h
 	for shard, g := range q.Groups {
 		old := o.groups[shard]
 		if g.Leader == from && (g.Incarnation > old.group.Incarnation || g.Incarnation == old.group.Incarnation && g.Term >= old.group.Term) {
-			o.groups[shard] = hearing{now, g}
+			o.groups[shard] = hearing{at: now, group: g}
 		}
 	}
+	return h.hash
 }
 
 // see is what the controller sees now.
@@ -82,7 +99,8 @@ func (k *Keeper) see() Seen {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now, o := k.o.Now(), k.office
-	seen := Seen{Peers: make(map[string]Peer), Groups: make(map[int]Group), Silent: make(map[int]time.Duration), Led: now - o.since}
+	seen := Seen{Peers: make(map[string]Peer), Groups: make(map[int]Group), Silent: make(map[int]time.Duration), Led: now - o.since, Wall: uint64(time.Now().UnixMilli())}
+	k.seeNames(&seen)
 	for id, p := range peers {
 		if p.Alive {
 			delete(o.gone, id)
@@ -108,6 +126,31 @@ func (k *Keeper) see() Seen {
 		}
 	}
 	return seen
+}
+
+// seeNames adds what live nodes name, and what no live node does; the lock is held.
+func (k *Keeper) seeNames(seen *Seen) {
+	now, o := k.o.Now(), k.office
+	seen.Named, seen.Missed = make(map[string]map[string]Named), make(map[string]map[string]time.Duration)
+	for id, h := range o.heard {
+		if now-h.at >= fresh || h.names == nil {
+			continue
+		}
+		seen.Named[id] = h.names
+		for pool, n := range h.names {
+			for _, b := range n.Backends {
+				o.named[named{pool, b.ID}] = now
+			}
+		}
+	}
+	m, _ := k.o.Machine.Map()
+	for pool, p := range m.Pools {
+		seen.Missed[pool] = make(map[string]time.Duration)
+		for _, b := range p.Backends {
+			seen.Missed[pool][b.ID] = now - max(o.since, o.named[named{pool, b.ID}])
+		}
+	}
+	maps.DeleteFunc(o.named, func(n named, at time.Duration) bool { return now-at > 2*deadAfter })
 }
 
 func (o Options) machineShards() []Shard {

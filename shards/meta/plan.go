@@ -12,6 +12,7 @@ func Plan(m *Map, seen Seen) []Command {
 	p := &plan{m: m, seen: seen}
 	p.planNodes()
 	p.planLevel()
+	p.planPools()
 	p.planShards()
 	return p.commands
 }

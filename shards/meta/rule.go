@@ -1,9 +1,11 @@
 package meta
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -43,32 +45,78 @@ func (k *Keeper) Stay(ctx context.Context, node string) error {
 	})
 }
 
-// rule changes what is agreed about a node, again and again until it is done, is
-// refused, or ctx ends.
+// Decide has the cluster agree on a change of a pool's record: an operator's. It
+// returns when this node knows of it, too.
+func (k *Keeper) Decide(ctx context.Context, pool string, change func(*Pool) error) error {
+	return k.until(ctx, "pool "+pool, func(m *Map) (Command, error) {
+		p, known := m.Pools[pool]
+		if !known {
+			return Command{}, fmt.Errorf("%w: nothing is agreed on about pool %s yet", ErrInvalid, pool)
+		}
+		next := p
+		next.Backends = slices.Clone(p.Backends)
+		next.Number = max(p.Number+1, uint64(time.Now().UnixMilli()))
+		err := change(&next)
+		slices.SortFunc(next.Backends, func(a, b Backend) int { return cmp.Compare(a.ID, b.ID) })
+		if err == nil {
+			err = next.check()
+		}
+		return Command{Op: OpPool, Key: pool, Seen: p.Revision, Pool: &next}, err
+	})
+}
+
+// rule changes what is agreed about a node.
 func (k *Keeper) rule(ctx context.Context, node string, change func(*Map, *Node) error) error {
+	return k.until(ctx, "node "+node, func(m *Map) (Command, error) {
+		n, known := m.Nodes[node]
+		if !known {
+			return Command{}, fmt.Errorf("%w: it is none of the cluster", ErrInvalid)
+		}
+		next := n
+		if err := change(m, &next); err != nil || next == n {
+			return Command{}, err
+		}
+		return Command{Op: OpNode, Key: node, Seen: n.Revision, Node: &next}, nil
+	})
+}
+
+// until proposes what a ruling makes of the map, again and again until it is done
+// and known here, is refused, or ctx ends. A ruling without an Op is done already.
+func (k *Keeper) until(ctx context.Context, about string, ruling func(*Map) (Command, error)) error {
 	for {
 		m := k.Map()
 		if m == nil {
 			return fmt.Errorf("%w: there is no cluster yet", ErrInvalid)
 		}
-		n, known := m.Nodes[node]
-		if !known {
-			return fmt.Errorf("%w: node %s is none of the cluster", ErrInvalid, node)
+		c, err := ruling(m)
+		if err != nil {
+			return fmt.Errorf("rule on %s: %w", about, err)
 		}
-		next := n
-		if err := change(m, &next); err != nil {
-			return err
-		}
-		if next == n {
+		if c.Op == "" {
 			return nil
 		}
-		_, err := k.Propose(ctx, Command{Op: OpNode, Key: node, Seen: n.Revision, Node: &next})
-		if err == nil || errors.Is(err, ErrInvalid) {
+		r, err := k.Propose(ctx, c)
+		if err == nil {
+			return k.known(ctx, r.Revision)
+		}
+		if errors.Is(err, ErrInvalid) {
 			return err
 		}
 		k.Nudge() // what was stale here is asked for
 		if k.rest(ruleRest, nil); ctx.Err() != nil || k.ctx.Err() != nil {
-			return fmt.Errorf("rule on node %s: %w", n.Name, err)
+			return fmt.Errorf("rule on %s: %w", about, err)
 		}
 	}
+}
+
+// known returns when this node has a map of that revision.
+func (k *Keeper) known(ctx context.Context, revision uint64) error {
+	for k.Map().Revision < revision {
+		if ctx.Err() != nil || k.ctx.Err() != nil {
+			return fmt.Errorf("revision %d of the map is agreed on, and has not come here: %w", revision, context.Cause(ctx))
+		}
+		k.Nudge()
+		k.rest(ruleRest/4, nil)
+	}
+	return nil
 }

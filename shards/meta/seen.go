@@ -4,10 +4,13 @@ import "time"
 
 // Seen is what a controller sees beside the map. It decides nothing by itself.
 type Seen struct {
-	Peers  map[string]Peer       // by id: this cluster's nodes that gossip knows, alive or not
-	Groups map[int]Group         // by shard: its leader's last word, if it is fresh; by term, the newest
-	Led    time.Duration         // how long this node leads meta
-	Silent map[int]time.Duration // by shard: how long no leader of it has reported, while this node led meta
+	Peers  map[string]Peer                     // by id: this cluster's nodes that gossip knows, alive or not
+	Groups map[int]Group                       // by shard: its leader's last word, if it is fresh; by term, the newest
+	Named  map[string]map[string]Named         // by live node and pool
+	Missed map[string]map[string]time.Duration // by pool and backend: how long no live node has named it, while this node led meta
+	Wall   uint64                              // milliseconds since 1970, for numbers that grow
+	Led    time.Duration                       // how long this node leads meta
+	Silent map[int]time.Duration               // by shard: how long no leader of it has reported, while this node led meta
 }
 
 // Peer is a node as it is at the moment.

@@ -47,6 +47,7 @@ type box struct {
 	machine *Machine
 	fed     int // entries of shard 0 that the machine has
 	heard   map[string]time.Duration
+	names   map[string]Named
 }
 
 // log is a replica: what it keeps on disk, and while it is open.
@@ -107,7 +108,7 @@ func (b *box) start() {
 	var err error
 	b.keeper, err = NewKeeper(Options{
 		Self: b.id, Machine: b.machine, Host: b, Groups: b, Neighbours: b, Log: slog.New(slog.DiscardHandler),
-		Now: func() time.Duration { return b.w.now }, files: b,
+		Now: func() time.Duration { return b.w.now }, files: b, Names: func() map[string]Named { return b.names },
 	})
 	if err != nil {
 		b.w.fail("start of %s: %v", b.id, err)

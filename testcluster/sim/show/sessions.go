@@ -17,25 +17,28 @@ func sessions(s *stage) (table, error) {
 	type way struct {
 		name  string
 		loose bool
+		heavy bool
 		moves *backend.RebalanceConfig
 	}
-	with := func(name string, threshold, share float64) way {
+	with := func(name string, heavy bool, threshold, share float64) way {
 		c := backend.DefaultRebalance()
 		c.Threshold, c.Share = threshold, share
-		return way{name, false, &c}
+		return way{name: name, heavy: heavy, moves: &c}
 	}
 	ways := []way{
 		{name: "every turn placed anew", loose: true},
 		{name: "kept, never moved"},
-		with("kept, planner as it is: CV of step time over 0.3, a fifth each 5 s", 0.3, 0.2),
-		with("the same, all of the excess each 5 s", 0.3, 1),
-		with("CV over 0.2, a fifth", 0.2, 0.2),
-		with("CV over 0.1, a fifth", 0.1, 0.2),
+		with("**as it is**: the planner (CV of step time over 0.3, a fifth each 5 s), and heavy turns leave", true, 0.3, 0.2),
+		{name: "heavy turns leave, no planner", heavy: true},
+		with("the planner, no heavy turns", false, 0.3, 0.2),
+		with("the planner alone, all of the excess each 5 s", false, 0.3, 1),
+		with("CV over 0.2, a fifth", false, 0.2, 0.2),
+		with("CV over 0.1, a fifth", false, 0.1, 0.2),
 	}
 	var cells []sim.Cell
 	for _, w := range ways {
 		for _, c := range []sim.Cell{sim.Talking(w.moves), sim.TalkingJoin(w.moves, 16, 64)} {
-			c.Sessions.Loose = w.loose
+			c.Sessions.Loose, c.Sessions.Heavy = w.loose, w.heavy
 			cells = append(cells, c)
 		}
 	}
