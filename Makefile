@@ -19,11 +19,8 @@ demo: build ## build, then watch answers stream through a local starling; ctrl-C
 test: ## all tests, a few minutes
 	$(GO) test -timeout 8m $(TESTFLAGS) ./...
 
-# gossip's clusters in virtual time run in `make test` only: now and then the race
-# detector itself ends with SIGSEGV beneath them, on an idle thread (go1.26.8).
 race: ## all tests under the race detector
-	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 12m $$($(GO) list ./... | grep -v /gossip$$)
-	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 12m -skip '^(TestAssigned|TestFlapping|TestGoals|TestGuardKnowsMemberlist|TestJoinStorm|TestLoadSpreads|TestManyBackends|TestMassLeave|TestMovedAfterCrash|TestOneWay|TestOnlyTCP|TestRecords|TestSeeds|TestSplit|TestSteady|TestStretch|TestTwoClustersMeet|TestGoals)$$' ./gossip
+	@GO=$(GO) bash .ci/race.sh
 
 soak: ## 10,000 streams of all kinds through one node, up to 10 minutes
 	$(GO) test -count=1 -timeout 12m -v -run '^TestStorm$$' ./testcluster -args -storm.full

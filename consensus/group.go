@@ -22,6 +22,7 @@ type Spec struct {
 	ID       transport.GroupID
 	Life     uint64   // grows when the replica was deleted here and comes back; a part of its Name
 	Founders []string // nodes of the first configuration; only where the group is made, and the same everywhere
+	Seeds    []Seed   // where the group is made: what it begins with, the first that has anything
 
 	// Machine returns an empty state machine. It is called again when a watchdog
 	// starts the replica anew: the log tells it everything once more. The last one
@@ -54,6 +55,7 @@ type Group struct {
 	key        store.Key
 	name       string // in the group
 	founders   []string
+	seeds      []Seed
 	newMachine func() StateMachine
 	changed    func(State)
 	snaps      raft.SnapshotStore
@@ -98,7 +100,7 @@ func newGroup(o *Options, s Spec, log hclog.Logger) (*Group, error) {
 		return nil, errors.New("BUG: a group without a state machine")
 	}
 	g := &Group{
-		ID: s.ID, o: o, founders: s.Founders, newMachine: s.Machine, changed: s.Changed,
+		ID: s.ID, o: o, founders: s.Founders, seeds: s.Seeds, newMachine: s.Machine, changed: s.Changed,
 		key:      keyOf(s.ID, s.Life),
 		name:     Name(o.Node, s.Life),
 		log:      o.Log.With("shard", s.ID.Shard),

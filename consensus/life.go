@@ -137,6 +137,9 @@ func (l *life) abandon(born func() *raft.Raft, why error) error {
 func (l *life) make() (*raft.Raft, error) {
 	g := l.g
 	newest := uint64(0)
+	if err := l.plant(); err != nil {
+		return nil, err
+	}
 	snaps, err := g.snaps.List()
 	if err != nil {
 		return nil, fmt.Errorf("snapshots: %w", err)

@@ -181,6 +181,16 @@ func TestInventedMembers(t *testing.T) {
 				w.t.Errorf("%s is %s", id, got)
 			}
 		}
+		<-time.After(15 * time.Minute) // they do not answer, and are forgotten once somebody wants their room
+		late := w.make(3, nil)
+		if err := late.Start(context.Background()); err != nil {
+			w.t.Fatal(err)
+		}
+		w.nodes = append(w.nodes, late)
+		w.within(10*time.Second, "somebody joins", complete(w.nodes, 4))
+		if got := len(c.Members()); got > maxGone+4 {
+			w.t.Errorf("%d are still known", got)
+		}
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -308,5 +309,44 @@ func TestMovedAfterCrash(t *testing.T) {
 			return complete(w.nodes, 3)()
 		})
 		w.t.Logf("back after %v", took)
+	})
+}
+
+// TestSeedNames: names are looked up at every try; of several addresses the IPv4
+// ones are asked first, and our own is not.
+func TestSeedNames(t *testing.T) {
+	inWorlds(t, 2, func(w *world) {
+		w.start(1)
+		var mu sync.Mutex
+		var found []netip.Addr
+		looked := 0
+		c := w.make(5, func(cfg *Config, o *Options) {
+			cfg.Seeds = []string{"lb.internal:7946"}
+			o.Resolve = func(_ context.Context, name string) ([]netip.Addr, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				looked++
+				if found == nil {
+					return nil, &net.DNSError{Err: "server misbehaving", Name: name, IsTemporary: true}
+				}
+				return slices.Clone(found), nil
+			}
+		})
+		if err := c.Start(context.Background()); err != nil {
+			w.t.Fatal(err)
+		}
+		w.nodes = append(w.nodes, c)
+		<-time.After(20 * time.Second)
+		mu.Lock()
+		if looked < 4 {
+			w.t.Errorf("the name was looked up %d times in 20 s", looked)
+		}
+		found = []netip.Addr{netip.MustParseAddr("fd00::1"), w.addr(5).Addr(), netip.MustParseAddr("::ffff:" + w.addr(0).Addr().String())}
+		mu.Unlock()
+		got, err := c.resolve(context.Background(), "lb.internal")
+		if want := []netip.Addr{w.addr(5).Addr(), w.addr(0).Addr(), netip.MustParseAddr("fd00::1")}; err != nil || !slices.Equal(got, want) {
+			w.t.Errorf("found %v, %v, want %v", got, err, want)
+		}
+		w.within(10*time.Second, "it joins once the name is known", complete(w.nodes, 2))
 	})
 }

@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what must come; a slow machine is no
 // fault.
-const patience = 30 * time.Second
+const patience = 30 * time.Second * raceFactor
 
 // eventually waits until ok says "", or fails with what it said last.
 func eventually(t testing.TB, what string, ok func() string) time.Duration {

@@ -318,39 +318,40 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// TestNudge: what should be known soon is known in some milliseconds, and only
-// so often.
+// TestNudge: what should be known soon is known in some milliseconds, and only so
+// often; what is not nudged waits for its turn.
 func TestNudge(t *testing.T) {
-	t.Parallel() // it waits, mostly
-	desks := []*desk{newDesk(10), newDesk(10), newDesk(10)}
-	nodes := startNodes(t, 3, func(i int, _ *Config, o *Options) { desks[i].use(o) })
-	eventually(t, "membership", complete(nodes, 3))
-	id := desks[0].id(5)
-	desks[0].set(id, func(r *backend.Report) { r.InFlight = 1000 })
-	eventually(t, "the first word", hear(desks, 0, id, 1000))
-	var took []time.Duration
-	for i := range nudgeBurst / 2 {
-		start := time.Now()
-		desks[0].set(id, func(r *backend.Report) { r.InFlight = i + 1 })
-		nodes[0].Nudge()
-		eventually(t, "a nudged word", hear(desks, 0, id, i+1))
-		took = append(took, time.Since(start))
-	}
-	slices.Sort(took)
-	t.Logf("known after %v, %v at most", took[len(took)/2], took[len(took)-1])
-	if took[len(took)/2] > speakEvery/2 {
-		t.Errorf("half of the nudged words took more than %v: %v", speakEvery/2, took)
-	}
-	packets := nodes[0].count.packetsOut.Load()
-	start := time.Now()
-	for i := 0; time.Since(start) < 2*time.Second; i++ {
-		desks[0].set(id, func(r *backend.Report) { r.InFlight = i })
-		nodes[0].Nudge()
-		<-time.After(time.Millisecond)
-	}
-	if sent := nodes[0].count.packetsOut.Load() - packets; sent > 2*(2*nudgeBurst+20)+40 {
-		t.Errorf("%d packets in two seconds: nudges are not bounded", sent)
-	}
+	inWorlds(t, 3, func(w *world) {
+		desks := w.startDesks(3, 10)
+		id := desks[0].id(5)
+		say := func(n int, nudge bool) time.Duration {
+			desks[0].set(id, func(r *backend.Report) { r.InFlight = n })
+			if nudge {
+				w.nodes[0].Nudge()
+			}
+			return w.within(time.Second, "a word", hear(desks, 0, id, n))
+		}
+		say(1000, false)
+		for i := range nudgeBurst / 2 {
+			if took := say(i+1, true); took > 20*time.Millisecond {
+				w.t.Errorf("a nudged word took %v", took)
+			}
+		}
+		if took := say(2000, false); took < speakEvery/2 {
+			w.t.Errorf("a word right after another, and not nudged, took %v", took)
+		}
+		<-time.After(10 * time.Second)
+		packets := w.nodes[0].net.count.packetsOut.Load()
+		for i := range 4000 {
+			desks[0].set(id, func(r *backend.Report) { r.InFlight = i })
+			w.nodes[0].Nudge()
+			<-time.After(time.Millisecond)
+		}
+		const spoken = nudgeBurst + 4*5 + 4*7 // at once, then five a second, and as often without
+		if sent := w.nodes[0].net.count.packetsOut.Load() - packets; sent > 2*spoken+100 {
+			w.t.Errorf("%d packets in four seconds: nudges are not bounded", sent)
+		}
+	})
 }
 
 // TestAssigned: three nodes check a backend for all; where they fall silent the

@@ -115,10 +115,16 @@ func TestSupply(t *testing.T) {
 		t.Errorf("the other pool has %q", got)
 	}
 	mixed := api.Policy{Policy: "random", Second: "p2c", Share: 0.25}
+	if err := s.rest("llm", "off"); err != nil || s.has["llm"].rest != "off" || s.has["code"].rest != "" {
+		t.Errorf("rebalancing is %q, %v", s.has["llm"].rest, err)
+	}
 	if err := s.rule("llm", mixed); err != nil || s.has["llm"].policy != mixed || s.has["code"].policy != (api.Policy{}) {
 		t.Errorf("policy %+v, %v", s.has["llm"], err)
 	}
 	s.again(t, listed)
+	if s.has["llm"].rest != "off" {
+		t.Errorf("after a restart rebalancing is %q", s.has["llm"].rest)
+	}
 	if s.has["llm"].policy != mixed {
 		t.Error("the policies did not outlive a restart")
 	}
@@ -142,6 +148,7 @@ func TestSupplyRefuses(t *testing.T) {
 		{"no weight", s.weigh("a", 0), admin.BadRequest},
 		{"no such backend", s.hold("y", true), admin.NotFound},
 		{"nothing to reset", s.reset("y"), admin.NotFound},
+		{"no such pool to rest", s.rest("nope", "on"), admin.NotFound},
 		{"no such pool", s.rule("nope", api.Policy{Policy: "random"}), admin.NotFound},
 	} {
 		var e *admin.Error

@@ -53,6 +53,9 @@ func (n *Node) Backends() api.Backends {
 			}
 			entry.Slow, entry.Speed, entry.StepTime = b.Slow(), b.Rate(), b.StepTime(now)
 			entry.Engine = n.engines.said(p.Name, b)
+			if q := n.quorum.Load(); q != nil {
+				entry.Sessions = q.Sessions(b.ID)
+			}
 			if s.State == backend.Ejected {
 				entry.EjectedUntil = &s.Until
 			}

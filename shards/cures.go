@@ -11,19 +11,20 @@ import (
 type cure uint32
 
 const (
-	cureAskTime  cure = 1 << iota // a lease counts from the question, not from the grant's arrival
-	cureMargin                    // a leader counts a lease for longer than its holder, whose clock may drift
-	cureGrace                     // a new leader changes nothing of its own before leases of the old one are over
-	cureNumber                    // an answer to one hold is none to another
-	cureSilence                   // an answer that crossed the feed's word about the session is dropped
-	cureGap                       // so is one that has seen less than the section's begin
-	cureCount                     // a turn is counted before it looks for the last time
-	cureLook                      // and looks again before it writes
-	cureHolders                   // every holder is asked, lapsed lease or not
-	cureLetGo                     // a session is let go by a hold, too
-	cureOutcome                   // a hold that is proposed is not called off
-	cureTermEnds                  // nor does it end in the feeds once its term is over
-	cureOldTerm                   // a section of a lower term begins nothing
+	cureAskTime   cure = 1 << iota // a lease counts from the question, not from the grant's arrival
+	cureMargin                     // a leader counts a lease for longer than its holder, whose clock may drift
+	cureGrace                      // a new leader changes nothing of its own before leases of the old one are over
+	cureNumber                     // an answer to one hold is none to another
+	cureSilence                    // an answer that crossed the feed's word about the session is dropped
+	cureGap                        // so is one that has seen less than the section's begin
+	cureCount                      // a turn is counted before it looks for the last time
+	cureLook                       // and looks again before it writes
+	cureHolders                    // every holder is asked, lapsed lease or not
+	cureLetGo                      // a session is let go by a hold, too
+	cureOutcome                    // a hold that is proposed is not called off
+	cureTermEnds                   // nor does it end in the feeds once its term is over
+	cureTakenAway                  // a holder that is being taken away gets no lease
+	cureOldTerm                    // a section of a lower term begins nothing
 )
 
 // uncounted takes back a turn's count: it is counted only after its last look.

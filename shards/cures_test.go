@@ -160,6 +160,24 @@ func leaseStories() []ruleStory {
 			}
 			return ""
 		}},
+		{"a holder that is being taken away gets no lease", lacking(cureTakenAway), func(w *world) string {
+			w.at("d", "llm", "s", 1)
+			w.at("e", "llm", "s", 1)
+			w.graced()
+			w.isolate("d", true)
+			w.wait(lease + margin + 100*time.Millisecond)
+			w.set(func() { w.dead["d"] = true; w.stalled = true })
+			r := w.node("a").router.desk.owner(1)
+			w.until("it is being taken away", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.reign.passing) > 0 })
+			w.isolate("d", false)
+			w.wait(1500 * time.Millisecond)
+			w.set(func() { w.stalled = false; clear(w.dead) })
+			w.wait(20 * time.Millisecond)
+			if w.leased("d") && len(w.node("a").machine.Holders()) < 2 {
+				return "a node has a lease, and is no holder"
+			}
+			return ""
+		}},
 		{"a section of a lower term begins nothing", lacking(cureOldTerm), func(w *world) string {
 			w.at("d", "llm", "s", 1)
 			w.graced()

@@ -240,16 +240,8 @@ func (r *reign) carryOut(d *hold) {
 	for _, w := range d.wants { // nobody changes it any more
 		c.Targets = append(c.Targets, Target{Session: w.session, Seen: w.from, Backend: w.to})
 	}
-	command := c.encode()
-	for {
-		_, err := r.o.log.Propose(r.o.desk.ctx, command)
-		if err == nil {
-			r.settle(d)
-			return
-		}
-		if r.over() || !rest(r.o.desk.ctx, proposeRest) {
-			return
-		}
+	if r.press(c) {
+		r.settle(d)
 	}
 }
 

@@ -220,20 +220,22 @@ func (p *Planner) choose(v View, loads []Load, n int) (moves []Target) {
 }
 
 // dearest is the backend with the longest step of those with a session that may go.
-func (p *Planner) dearest(v View, loads []Load, crowds map[string][]Candidate) (worst *Load) {
+// They are asked for their sessions in that order, for to find these is work.
+func (p *Planner) dearest(v View, loads []Load, crowds map[string][]Candidate) *Load {
+	slices.SortStableFunc(loads, func(a, b Load) int { return cmp.Compare(b.step(v.Knee, 0), a.step(v.Knee, 0)) })
 	for i := range loads {
 		l := &loads[i]
-		if worst != nil && l.step(v.Knee, 0) <= worst.step(v.Knee, 0) || l.Streams < 1 {
+		if l.Streams < 1 {
 			continue
 		}
 		if _, asked := crowds[l.ID]; !asked {
 			crowds[l.ID] = p.movable(v, l.ID)
 		}
 		if len(crowds[l.ID]) > 0 {
-			worst = l
+			return l
 		}
 	}
-	return worst
+	return nil
 }
 
 // movable are a backend's sessions that were not moved for long enough: the idle

@@ -195,13 +195,33 @@ func (r *reign) unhold(now time.Duration) {
 			continue
 		}
 		r.passing[h] = true
-		r.o.desk.work(func() {
-			_, _ = r.o.log.Propose(r.o.desk.ctx, Command{Op: OpUnholder, Node: h.Node, Boot: h.Boot}.encode()) // if it failed, the next sweep tries again
-			r.o.mu.Lock()
-			defer r.o.mu.Unlock()
-			delete(r.passing, h)
-			delete(r.left, h)
-		})
+		r.o.desk.work(func() { r.takeAway(h) })
+	}
+}
+
+// takeAway proposes until the holder is surely none any more. It gets no lease
+// meanwhile: it would have one, and not be asked.
+func (r *reign) takeAway(h Holder) {
+	if !r.press(Command{Op: OpUnholder, Node: h.Node, Boot: h.Boot}) {
+		return // the term is over, and with it whatever this reign would grant
+	}
+	r.o.mu.Lock()
+	defer r.o.mu.Unlock()
+	delete(r.passing, h)
+	delete(r.left, h)
+}
+
+// press proposes a command until its outcome is known; it must be one that can be
+// done twice. false: the term ended before.
+func (r *reign) press(c Command) bool {
+	command := c.encode()
+	for {
+		if _, err := r.o.log.Propose(r.o.desk.ctx, command); err == nil {
+			return true
+		}
+		if r.over() || !rest(r.o.desk.ctx, proposeRest) {
+			return false
+		}
 	}
 }
 

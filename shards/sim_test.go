@@ -154,7 +154,7 @@ func (r *recorder) nemesis(ctx context.Context, reborn func(node string)) {
 	for ctx.Err() == nil {
 		node := w.names[w.rand.n(len(w.names))]
 		long := 200*time.Millisecond + w.rand.upTo(6*time.Second)
-		switch w.rand.n(7) {
+		switch w.rand.n(9) {
 		case 0:
 			w.isolate(node, true)
 			r.declare(ctx, node, long)
@@ -175,6 +175,15 @@ func (r *recorder) nemesis(ctx context.Context, reborn func(node string)) {
 			w.set(func() { w.loss = 0 })
 		case 6:
 			reborn(node)
+		case 7, 8: // a backend drains, or is found dead
+			pool, gone := "llm", false
+			if w.rand.yes(0.5) {
+				pool, gone = "chat", true
+			}
+			id := fmt.Sprintf("%s-b%d", pool, 1+w.rand.n(4))
+			w.set(func() { w.leaving, w.bad[id] = []Leaver{{pool, id, gone}}, true })
+			_ = pass(ctx, long)
+			w.set(func() { w.leaving = nil; delete(w.bad, id) })
 		}
 		_ = pass(ctx, w.rand.upTo(4*time.Second))
 	}
@@ -220,7 +229,7 @@ func (r *recorder) operator(ctx context.Context) {
 // wants every session to have one home. It returns what was broken.
 func simulate(t *testing.T, seed uint64, with ...func(*world)) (faults []string) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, seed, five(), with...)
+		w := newWorld(t, seed, five(), append(with, weather(seed))...)
 		w.delay = []time.Duration{2 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}[seed%3]
 		r := newRecorder(w)
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -255,6 +264,20 @@ func simulate(t *testing.T, seed uint64, with ...func(*world)) (faults []string)
 		t.Logf("seed %d: %d turns, %d refused, %d moves, %d excused", seed, r.turns, r.refused, r.moved, r.excused)
 	})
 	return faults
+}
+
+// weather is what differs between seeds: clocks that drift, and a TTL that comes
+// and goes between two turns.
+func weather(seed uint64) func(*world) {
+	return func(w *world) {
+		w.rate["b"], w.rate["d"], w.rate["e"] = 1.03, 0.96, 1.04
+		if seed%2 == 1 {
+			for pool, rule := range w.rules {
+				rule.TTL = 3 * time.Second
+				w.rules[pool] = rule
+			}
+		}
+	}
 }
 
 // reboot kills a node and starts it again; its log is kept.

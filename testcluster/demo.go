@@ -25,6 +25,7 @@ func DemoConfig(cfg *node.Config) {
 	pool.Outlier.BaseEjection, pool.Outlier.MaxEjection = 2*time.Second, 4*time.Second
 	pool.Health.Interval, pool.Health.DownInterval = time.Second, time.Second
 	sticky := proxy.DefaultSession()
+	sticky.EpochHeader = "X-Starling-Epoch" // the demo backends note it
 	pool.Sticky = &sticky
 	cfg.Pools[PoolName] = pool
 }

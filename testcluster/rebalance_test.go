@@ -194,6 +194,16 @@ func TestRebalancing(t *testing.T) {
 		}
 		return ""
 	})
+	rebalance(false)
+	eventually(t, patience, func() string { // every node has a replica here; the last moves come true by and by
+		b1, _ := known(t, c.Node(1), "b1")
+		if b2, _ := known(t, c.Node(1), "b2"); b1.Sessions != k.at("b1") || b2.Sessions != k.at("b2") {
+			return fmt.Sprintf("%d and %d sessions are shown, and had their last turns at %d and %d", b1.Sessions, b2.Sessions, k.at("b1"), k.at("b2"))
+		}
+		return ""
+	})
+	end()
+	lives.Wait()
 	if a, b := k.at("b1"), k.at("b2"); a+b != 12 || len(k.wrong) > 0 || last == "" {
 		t.Errorf("%d sessions are at b1 and %d at b2; the planner says %q; wrong: %q", a, b, last, k.wrong)
 	}

@@ -91,8 +91,8 @@ type Backend struct {
 	StepTime     float64           `json:"step_time"` // predicted, in seconds; 0: not known yet
 	EjectedUntil *time.Time        `json:"ejected_until"`
 	Drain        *Drain            `json:"drain"`
-	Sessions     int               `json:"sessions"`
-	Engine       *Engine           `json:"engine"` // null: it says nothing
+	Sessions     int               `json:"sessions"` // that live there, in the shards of which the node has a replica
+	Engine       *Engine           `json:"engine"`   // null: it says nothing
 }
 
 // Engine is what the program behind a backend says of itself: requests of all

@@ -69,8 +69,10 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		gauge(m.leader, led, shard)
 		gauge(m.term, float64(state.Term), shard)
 	}
-	if size, _, err := m.of.store.Usage(); err == nil { // else: not open yet, or its disk is gone, which the log says
-		gauge(m.bytes, float64(size))
+	if m.of.opened.Load() {
+		if size, _, err := m.of.store.Usage(); err == nil { // else its disk is gone, which the log says
+			gauge(m.bytes, float64(size))
+		}
 	}
 	if r := m.of.Router(); r != nil {
 		for pool, told := range r.Rebalanced() {

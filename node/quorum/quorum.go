@@ -86,6 +86,7 @@ type Quorum struct {
 	router atomic.Pointer[shards.Router] // nil as long
 	boot   uint64                        // of this process
 	began  time.Time                     // by Start
+	opened atomic.Bool                   // the store is open, or was
 
 	ctx    context.Context // ends when Stop begins
 	cancel context.CancelFunc
@@ -190,6 +191,7 @@ func (q *Quorum) Start(ctx context.Context) error {
 	if err := q.store.Start(ctx); err != nil {
 		return err
 	}
+	q.opened.Store(true)
 	if q.o.Around != nil {
 		if err := q.port.Start(ctx); err != nil {
 			return errors.Join(err, q.store.Stop(ctx))

@@ -52,7 +52,7 @@ func (s seat) Tell(n Notice) {
 
 // settle starts a node in a directory of its own, or in one that another has
 // left.
-func (w *town) settle(t *testing.T, id, dir string, expect int) *Quorum {
+func (w *town) settle(t testing.TB, id, dir string, expect int) *Quorum {
 	t.Helper()
 	w.mu.Lock()
 	w.peers[id] = Peer{ID: id, Name: "lb-" + id, Alive: true, Hosts: true, Level: Level, Expect: expect}
@@ -60,7 +60,7 @@ func (w *town) settle(t *testing.T, id, dir string, expect int) *Quorum {
 	return start(t, Options{Self: Peer{ID: id, Name: "lb-" + id}, Dir: dir, Expect: expect, Around: seat{w, id}})
 }
 
-func start(t *testing.T, o Options) *Quorum {
+func start(t testing.TB, o Options) *Quorum {
 	t.Helper()
 	o.Config = DefaultConfig()
 	o.Config.Count = 3
@@ -78,7 +78,7 @@ func start(t *testing.T, o Options) *Quorum {
 	return q
 }
 
-func halt(t *testing.T, q *Quorum) {
+func halt(t testing.TB, q *Quorum) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -87,7 +87,7 @@ func halt(t *testing.T, q *Quorum) {
 	}
 }
 
-func eventually(t *testing.T, why func() string) {
+func eventually(t testing.TB, why func() string) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -190,6 +190,26 @@ func TestNoPortForOthersWithoutTLS(t *testing.T) {
 	o := Options{Self: Peer{ID: "a"}, Dir: t.TempDir(), Config: DefaultConfig(), RPC: transport.Config{Address: "0.0.0.0:0"}, Around: seat{}}
 	if _, err := New(o); err == nil || !strings.Contains(err.Error(), "cluster.rpc: 0.0.0.0:0 can be reached from other machines") {
 		t.Errorf("New: %v", err)
+	}
+}
+
+// TestWhoLives: of a shard that a node has no replica of it knows whether a
+// majority of its voters is there.
+func TestWhoLives(t *testing.T) {
+	s := meta.Shard{Replicas: []meta.Replica{{Node: "a", Voter: true}, {Node: "b", Voter: true}, {Node: "c", Voter: true}, {Node: "d"}}}
+	for _, c := range []struct {
+		alive []string
+		want  bool
+	}{
+		{[]string{"a", "b", "c"}, true}, {[]string{"a", "c"}, true}, {[]string{"a", "d"}, false}, {nil, false},
+	} {
+		alive := make(map[string]bool)
+		for _, id := range c.alive {
+			alive[id] = true
+		}
+		if got := lives(s, alive); got != c.want {
+			t.Errorf("with %v alive: %v", c.alive, got)
+		}
 	}
 }
 

@@ -20,11 +20,14 @@ type host struct{ q *Quorum }
 var _ meta.Host = host{}
 
 // Open starts a replica, and answers for its shard from then on.
-func (h host) Open(r meta.Own, found bool) error {
-	q, shard := h.q, uint32(r.Shard)
+func (h host) Open(e meta.Errand) error {
+	r, q, shard := e.Own, h.q, uint32(e.Own.Shard)
 	spec := consensus.Spec{ID: transport.GroupID{Shard: shard, Incarnation: r.Incarnation}, Life: r.Life}
-	if found {
+	if e.Found {
 		spec.Founders = []string{q.o.Self.ID}
+		for _, s := range e.Seeds {
+			spec.Seeds = append(spec.Seeds, consensus.Seed{Incarnation: s.Incarnation, Life: s.Life})
+		}
 	}
 	machine := shards.NewMachine()
 	spec.Machine = func() consensus.StateMachine { machine.Reset(); return machine }

@@ -52,26 +52,53 @@ func (q *Quorum) Cluster() string {
 func (q *Quorum) Map() *meta.Map { return q.known.Load() }
 
 // Led counts the session shards: all of them, those that this node leads, and
-// those of which it has a replica that knows no leader. decides tells whether
-// the cluster's own shard has a leader, as far as this node can know.
+// those that nobody leads, as far as this node can know: of a shard that it has no
+// replica of, it looks whether a majority of its voters is alive. decides says the
+// same of the cluster's own shard.
 func (q *Quorum) Led() (count, led, without int, decides bool) {
 	m := q.known.Load()
 	if m == nil {
 		return 0, 0, 0, false
 	}
-	decides = q.groups.Group(0) == nil // who has no replica of it only knows that nothing speaks against it
-	for _, g := range q.groups.All() {
-		s := g.State()
+	alive := q.alive()
+	for i, s := range m.Shards {
+		leader, here := "", false
+		if g := q.groups.Group(uint32(i)); g != nil {
+			state := g.State()
+			leader, here = state.Leader, state.Led
+		} else if s.Phase == meta.Ready && lives(s, alive) {
+			leader = "somebody"
+		}
 		switch {
-		case g.ID.Shard == 0:
-			decides = s.Leader != ""
-		case s.Led:
+		case i == 0:
+			decides = leader != ""
+		case here:
 			led++
-		case s.Leader == "":
+		case leader == "":
 			without++
 		}
 	}
 	return m.Count(), led, without, decides
+}
+
+// alive are the nodes that gossip sees.
+func (q *Quorum) alive() map[string]bool {
+	out := make(map[string]bool)
+	for _, p := range q.peers() {
+		out[p.ID] = p.Alive
+	}
+	return out
+}
+
+// lives tells whether a majority of a shard's voters is alive.
+func lives(s meta.Shard, alive map[string]bool) bool {
+	n := 0
+	for _, r := range s.Replicas {
+		if r.Voter && alive[r.Node] {
+			n++
+		}
+	}
+	return 2*n > s.Voters()
 }
 
 // here is what this node's replicas say.

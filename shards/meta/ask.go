@@ -24,6 +24,7 @@ type question struct {
 	Hash     uint64           `json:"hash,omitempty"`    // of what it names
 	Names    map[string]Named `json:"names,omitempty"`   // that, if the other does not have it
 	Command  []byte           `json:"command,omitempty"` // for the leader of meta to propose
+	Look     *int             `json:"look,omitempty"`    // a shard: how much of it is there?
 	Open     *Own             `json:"open,omitempty"`    // is that replica open there?
 }
 
@@ -32,6 +33,8 @@ type reply struct {
 	Map      []byte `json:"map,omitempty"`    // if it has a newer one
 	Leader   string `json:"leader,omitempty"` // of meta, as far as it knows
 	Open     bool   `json:"open,omitempty"`
+	Last     uint64 `json:"last,omitempty"` // index of the last entry of what was looked for
+	Term     uint64 `json:"term,omitempty"`
 	Hash     uint64 `json:"hash,omitempty"`     // of what it knows the asker to name
 	Revision uint64 `json:"revision,omitempty"` // of the map that holds the command
 	Refused  string `json:"refused,omitempty"`  // why what was asked was not done
@@ -57,6 +60,10 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 	}
 	if q.Command != nil {
 		r.refuse(k.obey(ctx, q.Command, &r))
+	}
+	if q.Look != nil {
+		st, _ := k.o.Groups.Status(*q.Look)
+		r.Last, r.Term, r.Open = st.Last, st.Term, st.Open
 	}
 	if q.Open != nil {
 		r.Open = k.isOpen(*q.Open)

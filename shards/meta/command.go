@@ -103,7 +103,7 @@ func (m *Map) found(first *Map) error {
 	if err := first.check(); err != nil {
 		return err
 	}
-	revision := m.Revision
+	revision := max(m.Revision, first.Revision) // of a cluster that begins again, those before count
 	*m = *first.clone()
 	m.Revision = revision
 	return nil

@@ -11,9 +11,10 @@ import (
 
 // Host runs the replicas of this node.
 type Host interface {
-	// Open starts a replica. With found it makes its group, with itself as the only
-	// member. ErrHole says that its log is broken.
-	Open(r Own, found bool) error
+	// Open starts a replica. With Found it makes its group, with itself as the only
+	// member, and begins with what the first of the Seeds has that has anything.
+	// ErrHole says that its log is broken.
+	Open(e Errand) error
 	Close(ctx context.Context, r Own)        // its data stays
 	Delete(ctx context.Context, r Own) error // closes it, if it is open, and deletes its data
 }

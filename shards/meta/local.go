@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -11,6 +12,7 @@ type Own struct {
 	Incarnation uint32 `json:"incarnation"`
 	Life        uint64 `json:"life"`
 	Founded     bool   `json:"founded,omitempty"` // this node has made the group, or tried to: never again
+	Again       bool   `json:"again,omitempty"`   // but for once: an operator said that nobody else has any of it
 	Map         uint64 `json:"map"`               // revision of the map that asked for it
 }
 
@@ -18,7 +20,8 @@ type Own struct {
 type Errand struct {
 	Do    Verb
 	Own   Own
-	Found bool // of OpenIt: it makes the group
+	Found bool  // of OpenIt: it makes the group
+	Seeds []Own // then: what this node kept of earlier incarnations, the last one first, to begin with
 }
 
 // Verb is what to do with a replica.
@@ -57,10 +60,25 @@ func Local(m *Map, self string, own []Own, open func(Own) bool) (errands []Erran
 			return o.Shard == i && (o.Incarnation > s.Incarnation || o.Incarnation == s.Incarnation && o.Life >= r.Life)
 		}) {
 			found := s.Founder == self && (s.Phase == Creating || m.atFounding(i))
-			errands = append(errands, Errand{OpenIt, Own{Shard: i, Incarnation: s.Incarnation, Life: r.Life, Founded: found, Map: m.Revision}, found})
+			e := Errand{Do: OpenIt, Own: Own{Shard: i, Incarnation: s.Incarnation, Life: r.Life, Founded: found, Map: m.Revision}, Found: found}
+			if found {
+				e.Seeds = seeds(own, e.Own)
+			}
+			errands = append(errands, e)
 		}
 	}
 	return errands
+}
+
+// seeds is what is left here of a shard's earlier incarnations, the last one first.
+func seeds(own []Own, of Own) (all []Own) {
+	for _, o := range own {
+		if o.Shard == of.Shard && o.Incarnation < of.Incarnation {
+			all = append(all, o)
+		}
+	}
+	slices.SortFunc(all, func(a, b Own) int { return cmp.Compare(b.Incarnation, a.Incarnation) })
+	return all
 }
 
 // atFounding tells whether shard i is meta's own, of which nothing is known but

@@ -207,6 +207,12 @@ func (p *plan) attend(i int) {
 	case p.known(i):
 		s.Phase = Ready
 		p.setShard(i, s)
+	case s.Step != nil && s.Step.Kind == Reset:
+		if p.seen.Peers[s.Founder].Alive && p.seen.Silent[i] >= deadAfter {
+			s.Incarnation++ // what is left of it is there and nowhere else
+			s.Replicas = []Replica{{Node: s.Founder, Voter: true}}
+			p.setShard(i, s)
+		}
 	case founder.State == Dead || founder.State == Removed || p.seen.Peers[s.Founder].Alive && p.seen.Silent[i] >= deadAfter:
 		p.create(i, Create, fmt.Sprintf("node %s did not create incarnation %d", p.name(s.Founder), s.Incarnation))
 	}

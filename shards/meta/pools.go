@@ -148,13 +148,22 @@ func (p *plan) union(pool string, was []Backend, voices []Named) []Backend {
 func equal[V comparable](a, b V) bool { return a == b }
 
 // agreed is what all voices say, if they say the same; else what stands, or where
-// nothing does, the first one's.
+// nothing does, what most of them say.
 func agreed[V, S any](stands V, fresh bool, voices []S, of func(S) V, same func(a, b V) bool) V {
-	first := of(voices[0])
-	for _, v := range voices[1:] {
-		if !same(of(v), first) && !fresh {
-			return stands
+	most, count := stands, 0
+	for _, v := range voices {
+		n := 0
+		for _, o := range voices {
+			if same(of(v), of(o)) {
+				n++
+			}
+		}
+		if n > count {
+			most, count = of(v), n
 		}
 	}
-	return first
+	if !fresh && count < len(voices) {
+		return stands
+	}
+	return most
 }

@@ -62,7 +62,7 @@ func TestPools(t *testing.T) {
 		{"one moved it", "b1", "b1@x", "b1", nil, "b1"},
 		{"all moved it", "b1", "b1@x", "b1@x", nil, "b1@x"},
 		{"one has never heard of it", "b1 b2", "b1", "b1 b2", long, "b1 b2"},
-		{"new and unlike: the first node's", "", "b1*2", "b1*3", nil, "b1*2"},
+		{"new and unlike, as many say the one as the other", "", "b1*2", "b1*3", nil, "b1*2"},
 		{"nobody names it for a moment", "b1 b2", "b1", "b1", nil, "b1 b2"},
 		{"nobody names it any more", "b1 b2", "b1", "b1", long, "b1"},
 		{"an operator's stays", "b1 +op", "b1", "b1", long, "b1 +op"},
@@ -107,7 +107,7 @@ func TestPools(t *testing.T) {
 // all nodes agree, also after a restart of all.
 func TestPoolsOfTheWorld(t *testing.T) {
 	w := newWorld(t, 1)
-	for _, text := range []string{"b1 b2", "b1 b2 b3", "b1*2 b2"} {
+	for _, text := range []string{"b1*2 b2", "b1 b2 b3", "b1 b2"} {
 		w.add("", true).names = says(text)
 	}
 	w.found(2)

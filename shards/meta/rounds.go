@@ -92,7 +92,7 @@ func (k *Keeper) place(ctx context.Context) {
 	}
 	for _, r := range k.Own() {
 		if s := m.Shards[min(r.Shard, len(m.Shards)-1)]; s.Incarnation == r.Incarnation && !k.isOpen(r) {
-			k.begin(ctx, r, r.Founded && m.atFounding(r.Shard)) // it may have ended before the group was made
+			k.begin(ctx, Errand{Do: OpenIt, Own: r, Found: r.Again || r.Founded && m.atFounding(r.Shard)}) // it may have ended before the group was made
 		}
 	}
 }
@@ -111,7 +111,7 @@ func (k *Keeper) do(ctx context.Context, e Errand) error {
 		if err := k.note(append(k.Own(), r)); err != nil {
 			return err
 		}
-		k.begin(ctx, r, e.Found)
+		k.begin(ctx, e)
 		return nil
 	case CloseIt:
 		k.o.Host.Close(ctx, r)
@@ -145,14 +145,22 @@ func (k *Keeper) shut(r Own) {
 }
 
 // begin opens a replica that is noted.
-func (k *Keeper) begin(ctx context.Context, r Own, found bool) {
-	err := k.o.Host.Open(r, found)
+func (k *Keeper) begin(ctx context.Context, e Errand) {
+	r := e.Own
+	err := k.o.Host.Open(e)
 	if errors.Is(err, ErrHole) {
 		err = errors.Join(err, k.renew(ctx, r))
 	}
 	if err != nil {
 		k.o.Log.Error("a replica does not open; it is tried again", "shard", r.Shard, "err", err)
 		return
+	}
+	if r.Again {
+		r.Again = false
+		err = k.note(append(slices.DeleteFunc(k.Own(), func(o Own) bool { return o == e.Own }), r))
+	}
+	if err != nil {
+		k.o.Log.Error("a replica is open, and that it was made anew is not noted", "shard", r.Shard, "err", err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -276,7 +284,7 @@ func (k *Keeper) awaits(ctx context.Context, shard int, a Action) bool {
 func (k *Keeper) proposeFounding(ctx context.Context) error {
 	applied, _ := k.o.Machine.Map()
 	m := k.Map()
-	if applied.Cluster != "" || m == nil || m.Revision > 1 {
+	if applied.Cluster != "" || m == nil {
 		return nil
 	}
 	_, err := k.o.Groups.Propose(ctx, Command{Op: OpFound, Map: m}.Encode())

@@ -126,7 +126,8 @@ func (b *box) stop() {
 func (b *box) read(name string) ([]byte, error)     { return b.disk[name], nil }
 func (b *box) write(name string, data []byte) error { b.disk[name] = data; return nil }
 
-func (b *box) Open(r Own, found bool) error {
+func (b *box) Open(e Errand) error {
+	r := e.Own
 	if r.Shard == 0 {
 		b.machine.Reset()
 		b.fed = 0
@@ -135,8 +136,18 @@ func (b *box) Open(r Own, found bool) error {
 	if l == nil {
 		l = &log{box: b, own: r}
 		b.logs[key(r)] = l
-		if found {
+		if e.Found {
 			l.entries = []entry{{config: []Replica{{b.id, r.Life, true}}}}
+		}
+		for _, s := range e.Seeds {
+			if old := b.logs[key(s)]; old != nil && len(old.entries) > 0 {
+				for _, was := range old.entries {
+					if was.config == nil {
+						l.entries = append(l.entries, entry{client: was.client, data: was.data})
+					}
+				}
+				break
+			}
 		}
 	}
 	l.open = true

@@ -307,3 +307,121 @@ func TestSituationControllerDiesAtEachDecision(t *testing.T) {
 	}
 	t.Logf("%d deaths", deaths)
 }
+
+func TestSituationShardMajorityLost(t *testing.T) {
+	w := begin(t, 1, 7, 6)
+	w.run(time.Minute)
+	lost, gone := 0, []string{}
+	for i, s := range w.newest().Shards[1:] {
+		gone = nil
+		for _, r := range s.Replicas {
+			if !w.newest().Shards[0].keeps(r.Node) {
+				gone = append(gone, r.Node)
+			}
+		}
+		if len(gone) >= 2 {
+			lost = i + 1
+			break
+		}
+	}
+	if lost == 0 {
+		t.Fatal("no shard has two replicas beside meta's nodes")
+	}
+	before, acked := w.newest().Shards[lost], len(w.acked[[2]int{lost, 1}])
+	for _, id := range gone[:2] {
+		w.nodes[id].stop()
+	}
+	w.run(5 * time.Second)
+	k := w.leads(0).box.keeper
+	ctx := context.Background()
+	if _, err := k.Reset(ctx, lost%6+1); err == nil && w.leads(lost%6+1) != nil {
+		t.Error("a shard that has a leader was made anew")
+	}
+	founder, err := k.Reset(ctx, lost)
+	if err != nil || !w.nodes[founder].up {
+		t.Fatalf("founder %q: %v", founder, err)
+	}
+	w.until("the shard is whole again", 5*time.Minute, func() error {
+		if s := w.newest().Shards[lost]; s.Phase != Ready || s.Incarnation != before.Incarnation+1 || s.Voters() != 3 {
+			return fmt.Errorf("it is %+v", s)
+		}
+		return w.settled(lost)
+	})
+	have := map[int]bool{}
+	for _, e := range w.leads(lost).entries {
+		have[e.client] = true
+	}
+	missing := 0
+	for _, c := range w.acked[[2]int{lost, 1}][:acked] {
+		if !have[c] {
+			missing++
+		}
+	}
+	if missing > acked/10 {
+		t.Errorf("%d of %d commands that the survivor had are lost", missing, acked)
+	}
+	for _, id := range gone[:2] {
+		w.nodes[id].start()
+	}
+	w.until("those that come back are fenced", 5*time.Minute, w.well)
+	for _, b := range w.nodes {
+		for _, r := range b.keeper.Own() {
+			if r.Shard == lost && r.Incarnation == before.Incarnation {
+				t.Errorf("%s keeps %+v", b.id, r)
+			}
+		}
+	}
+}
+
+func TestSituationMetaMajorityLost(t *testing.T) {
+	w := begin(t, 1, 5, 4)
+	w.run(30 * time.Second)
+	var survivor *box
+	for _, r := range w.newest().Shards[0].Replicas {
+		if b := w.nodes[r.Node]; survivor == nil {
+			survivor = b
+		} else {
+			b.stop()
+			b.wiped = true
+		}
+	}
+	w.run(20 * time.Second)
+	if w.leads(0) != nil {
+		t.Fatal("meta has a leader")
+	}
+	before := survivor.keeper.Map()
+	survivor.stop()
+	r, err := Recover(t.TempDir(), survivor.id)
+	if err == nil {
+		t.Error("a node without a map was recovered")
+	}
+	if r, err = recovery(survivor, survivor.id); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Do(); err != nil {
+		t.Fatal(err)
+	}
+	survivor.start()
+	w.until("meta decides again", time.Minute, func() error {
+		if l := w.leads(0); l == nil || l.box != survivor {
+			return errors.New("it has no leader")
+		}
+		for _, id := range w.ids() {
+			if b := w.nodes[id]; b.up && b.keeper.Map().Revision < before.Revision+leap {
+				return fmt.Errorf("%s has revision %d", id, b.keeper.Map().Revision)
+			}
+		}
+		return nil
+	})
+	if m := w.newest(); m.Cluster != before.Cluster || string(m.Secret) != string(before.Secret) {
+		t.Error("it is another cluster")
+	}
+	w.add("", true)
+	w.add("", true)
+	w.until("meta has three voters", 5*time.Minute, func() error {
+		if s := w.newest().Shards[0]; s.Voters() < 3 {
+			return fmt.Errorf("it is %+v", s)
+		}
+		return w.settled(0)
+	})
+}

@@ -1,0 +1,63 @@
+package meta
+
+import (
+	"fmt"
+	"slices"
+)
+
+// leap is how many revisions a recovery passes over: the ones before it that this
+// node has not heard of.
+const leap = 1 << 20
+
+// Recovery is what a node can bring meta back from, alone.
+type Recovery struct {
+	files  files
+	before *Map
+	own    owned
+	after  *Map
+}
+
+// Recover looks at the directory of a node that does not run. Nothing is changed
+// before Do.
+func Recover(dir, self string) (*Recovery, error) { return recovery(directory(dir), self) }
+
+func recovery(f files, self string) (*Recovery, error) {
+	r := &Recovery{files: f}
+	var err error
+	if r.before, err = loadMap(f); err != nil {
+		return nil, err
+	}
+	if r.before == nil {
+		return nil, fmt.Errorf("recover: %v has no %s: the node was of no cluster", f, FileName)
+	}
+	if r.own, err = loadOwn(f); err != nil {
+		return nil, err
+	}
+	if n, known := r.before.Nodes[self]; !known || !n.Hosts {
+		return nil, fmt.Errorf("recover: node %s hosts no shards; recover on one that does", self)
+	}
+	next := r.before.clone()
+	next.Revision += leap
+	s := next.Shards[0]
+	next.Shards[0] = Shard{
+		Incarnation: s.Incarnation + 1, Phase: Ready, Founder: self, Revision: next.Revision,
+		Replicas: []Replica{{Node: self, Life: next.Revision, Voter: true}},
+	}
+	r.after = next
+	return r, nil
+}
+
+// Map is the map that the node knows, and begins again with.
+func (r *Recovery) Map() *Map { return r.before }
+
+// Do has the node make meta's group anew when it starts. The map comes last: a
+// recovery that broke off is none.
+func (r *Recovery) Do() error {
+	s := r.after.Shards[0]
+	all := slices.DeleteFunc(slices.Clone(r.own.Replicas), func(o Own) bool { return o.Shard == 0 && o.Incarnation >= s.Incarnation })
+	all = append(all, Own{Incarnation: s.Incarnation, Life: s.Replicas[0].Life, Founded: true, Again: true, Map: r.after.Revision})
+	if err := saveOwn(r.files, owned{all}); err != nil {
+		return err
+	}
+	return r.after.save(r.files)
+}
