@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -545,5 +547,42 @@ func TestStreamParts(t *testing.T) {
 	noise := &countingReader{Reader: io.MultiReader(bytes.NewReader(one[:head]), bytes.NewReader(body(3*part, 9)))}
 	if _, _, err := c.readStream(noise); causeOf(err) != causeKey || noise.n > head+part {
 		t.Errorf("of noise %d bytes were read: %v", noise.n, err)
+	}
+}
+
+// TestGarbageStreams: a stranger without the key that sends as much as a frame may
+// hold costs the one part that could not be opened.
+func TestGarbageStreams(t *testing.T) {
+	c := startNode(t, newNode(t, "n0", func(cfg *Config, _ *Options) { cfg.Keys = []string{testKey(1)} }))
+	other, err := newKeyring([][]byte{bytes.Repeat([]byte{7}, 32)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := codec{other, ""}.stream(kindList, make([]byte, maxBody))
+	const strangers = 40
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range strangers {
+		conn, err := net.Dial("tcp", c.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		go func() { _, _ = conn.Write(frame) }() // it is closed before its end
+		answer, _ := io.ReadAll(conn)            // a reset may come first
+		if len(answer) > 0 && answer[0]&7 != byte(kindRefusal) {
+			t.Errorf("the answer is %x", answer)
+		}
+		conn.Close()
+	}
+	eventually(t, "refusals", func() string {
+		if n := c.count.refused[causeKey].Load(); n < strangers {
+			return fmt.Sprint(n)
+		}
+		return ""
+	})
+	runtime.ReadMemStats(&after)
+	if per := (after.TotalAlloc - before.TotalAlloc) / strangers; per > 4*partSize {
+		t.Errorf("each stranger cost %d bytes", per)
 	}
 }

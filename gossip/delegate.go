@@ -2,7 +2,6 @@ package gossip
 
 import (
 	"encoding/binary"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -55,7 +54,7 @@ func (c *Cluster) LocalState(bool) []byte {
 		at := func(full bool) chunk {
 			return chunk{origin: markOf(c.opt.ID), boot: c.boot, seq: said.seq, full: full}
 		}
-		for _, ch := range fulls(slices.Clone(said.entries), at) {
+		for _, ch := range fulls(speaking(said.entries), at) {
 			add(partChunk, ch.encode())
 		}
 	}

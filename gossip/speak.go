@@ -153,7 +153,7 @@ func (c *Cluster) turn(nudged bool, now time.Time) {
 		s.tails, s.lastSaid = 0, now
 	}
 	s.looks = min(s.looks+1, maxLooks)
-	s.latest.Store(&snapshot{speaking(entries), c.laterChunk(false).seq})
+	s.latest.Store(&snapshot{entries, c.laterChunk(false).seq})
 	c.stretch(said, now)
 	c.greet(entries, all, now)
 	c.inquire(peers, now)

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/starling-lb/starling/node/admin"
@@ -35,6 +36,15 @@ func (n *Node) rule(ctx context.Context, verb func(*quorum.Quorum, context.Conte
 		return refuse(admin.Conflict, "the cluster did not agree: %v; GET /v1/shards tells whether shard 0 has a leader", err)
 	}
 	return nil
+}
+
+// ResetShard answers POST /v1/shards/{id}/reset.
+func (n *Node) ResetShard(ctx context.Context, id string) error {
+	shard, err := strconv.Atoi(id)
+	if err != nil {
+		return refuse(admin.BadRequest, "%q is no number of a shard; GET /v1/shards lists them", id)
+	}
+	return n.rule(ctx, func(q *quorum.Quorum, ctx context.Context) error { return q.Reset(ctx, shard) })
 }
 
 // Left is closed once this node has left its cluster for good.

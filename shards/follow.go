@@ -24,8 +24,14 @@ type follower struct {
 	life atomic.Uint64 // of the feed: what an earlier one brings is of before
 }
 
-// renewLoop keeps the leases of the shards whose sessions have turns here.
+// renewLoop keeps the leases of the shards whose sessions have turns here. Where
+// that is wanted it begins with all, so that the first turns need not wait.
 func (r *Router) renewLoop() {
+	if r.Eager && len(r.Rules.Sets()) > 0 {
+		for _, s := range r.sections {
+			s.wanted.Store(int64(r.Now()))
+		}
+	}
 	tick := time.NewTicker(renewLook)
 	defer tick.Stop()
 	for {

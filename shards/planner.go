@@ -51,6 +51,7 @@ type View struct {
 	Panic    bool   // the pool ignores health
 	Stale    bool   // what other nodes count is not known, or old
 	Requests uint64 // that this node began for the pool, ever
+	Pending  int    // moves that the shard's sessions are too busy for yet
 
 	// Sessions returns the shard's sessions of a backend.
 	Sessions func(backend string) []Candidate
@@ -158,7 +159,7 @@ func (p *Planner) Plan(v View) ([]Target, Decision) {
 
 // move plans as many moves as are owed by now.
 func (p *Planner) move(v View, loads []Load, d Decision) ([]Target, Decision) {
-	p.owed += p.config.Share * d.Excess
+	p.owed += p.config.Share * max(0, d.Excess-float64(v.Pending)) // or long streams would have all move that are in the way
 	if p.owed < 1 {
 		d.Reason = RestShare
 		return nil, d

@@ -3,6 +3,7 @@ package shards
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,6 +25,14 @@ type stage struct {
 	stale    bool
 	planners []*Planner
 	config   backend.RebalanceConfig
+	lasts    time.Duration // a stream: so long after it was planned, a move comes true
+	later    []later
+}
+
+// later is a move that was planned.
+type later struct {
+	at time.Duration
+	to Target
 }
 
 // newStage has sessions by backend.
@@ -65,10 +74,16 @@ func (s *stage) cv() float64 { return variation(s.loads(), s.knee) }
 func (s *stage) interval(t *testing.T) (said []Decision) {
 	t.Helper()
 	s.now += s.config.Interval
+	s.later = slices.DeleteFunc(s.later, func(l later) bool {
+		if l.at <= s.now {
+			s.move(l.to)
+		}
+		return l.at <= s.now
+	})
 	loads := s.loads()
 	for i, p := range s.planners {
 		v := View{
-			Now: s.now, Knee: s.knee, Backends: loads, Panic: s.panics, Stale: s.stale, Requests: s.requests,
+			Now: s.now, Knee: s.knee, Backends: loads, Panic: s.panics, Stale: s.stale, Requests: s.requests, Pending: len(s.later),
 			Sessions: func(id string) (all []Candidate) {
 				for k, at := range s.where {
 					if at == id && int(k.Shard(len(s.planners))) == i+1 {
@@ -86,13 +101,21 @@ func (s *stage) interval(t *testing.T) (said []Decision) {
 			if s.epoch[m.Session] != m.Seen || s.where[m.Session] == m.Backend || s.speed[m.Backend] == 0 {
 				t.Fatalf("it plans %+v for a session on %s at epoch %d", m, s.where[m.Session], s.epoch[m.Session])
 			}
-			s.where[m.Session] = m.Backend
-			s.epoch[m.Session]++
-			s.moves[m.Session] = append(s.moves[m.Session], s.now)
+			if s.lasts > 0 {
+				s.later = append(s.later, later{s.now + s.lasts, m})
+				continue
+			}
+			s.move(m)
 		}
 		said = append(said, d)
 	}
 	return said
+}
+
+func (s *stage) move(to Target) {
+	s.where[to.Session] = to.Backend
+	s.epoch[to.Session]++
+	s.moves[to.Session] = append(s.moves[to.Session], s.now)
 }
 
 func (s *stage) moved() (n int) {
@@ -204,6 +227,23 @@ func TestFewRequestsAreNoSpike(t *testing.T) {
 	}
 	if p.config.MaxRate = 0; p.spike(View{Now: 10005 * time.Second, Requests: n + 1e6}) {
 		t.Error("it should not matter")
+	}
+}
+
+// TestLongStreamsDoNotPileUpMoves: a move comes true when its session's stream has
+// ended, long after the next intervals; what was planned by then is not planned
+// again.
+func TestLongStreamsDoNotPileUpMoves(t *testing.T) {
+	s := newStage(backend.DefaultRebalance(), 1, 1, map[string]int{"b1": 100, "b2": 20})
+	s.lasts = 2 * time.Minute
+	for range 100 {
+		s.interval(t)
+	}
+	if n, b2 := s.moved(), s.loads(); n < 15 || n > 40 {
+		t.Errorf("%d moves for 40 streams too many; at the end %+v", n, b2)
+	}
+	if got := s.cv(); got > 0.3 {
+		t.Errorf("step time cv %.2f", got)
 	}
 }
 

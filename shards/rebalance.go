@@ -10,7 +10,8 @@ import (
 )
 
 // Pools tells what this node sees of a pool, for planning: its settings and a View
-// without Now and Sessions. It must not wait. false: the node has no such pool.
+// without Now, Pending and Sessions. It must not wait. false: the node has no such
+// pool.
 type Pools interface {
 	Plan(pool string) (backend.RebalanceConfig, View, bool)
 	Names() []string // of those with sessions
@@ -76,7 +77,7 @@ func (b *rebalancer) round(now time.Duration) {
 		}
 		for _, pool := range o.pools() {
 			if c, v, ok := b.pools.Plan(pool); ok {
-				v.Now, v.Sessions = now, o.sessions
+				v.Now, v.Pending, v.Sessions = now, o.pending(), o.sessions
 				b.interval(o, job{o.shard, pool}, c, v)
 			}
 		}
@@ -163,4 +164,14 @@ func (o *Owner) pools() (all []string) {
 		}
 	})
 	return all
+}
+
+// pending is how many changes of sessions wait to be made.
+func (o *Owner) pending() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.reign == nil {
+		return 0
+	}
+	return len(o.reign.wants)
 }

@@ -73,6 +73,7 @@ type Options struct {
 	Fates Fates
 	Log   *slog.Logger
 	Pools Pools // nil: no session is moved to even out load
+	Eager bool  // begin with a lease of every shard, if a pool has sessions
 	Most  int   // sessions that the node keeps in mind; 0: a million
 
 	// Now is a clock that goes on while the machine is suspended.

@@ -17,14 +17,14 @@ import (
 	"github.com/starling-lb/starling/testcluster/llm"
 )
 
-// sessionsAs is exposed, with the contract's time for a binding and a say in what
-// happens without a leader.
-func sessionsAs(consistency string) func(*node.Config) {
+// sessionsAs is exposed, with a say in what happens without a leader, and after
+// which time.
+func sessionsAs(consistency string, wait time.Duration) func(*node.Config) {
 	return func(cfg *node.Config) {
 		exposed(cfg)
 		pool := cfg.Pools[testcluster.PoolName]
 		sticky := *pool.Sticky
-		sticky.Consistency, sticky.BindTimeout = consistency, 250*time.Millisecond
+		sticky.Consistency, sticky.BindTimeout = consistency, wait
 		pool.Sticky = &sticky
 		cfg.Pools[testcluster.PoolName] = pool
 	}
@@ -59,7 +59,7 @@ func longTurn(client *http.Client, n *testcluster.Node, session string, tokens i
 // turns are sent at once to a node that never saw the sessions: the same backends,
 // and none is refused.
 func TestNobodyNoticesADeath(t *testing.T) {
-	c := agreeing(t, 3, sessionsAs("available"))
+	c := agreeing(t, 3, sessionsAs("available", 2*time.Second))
 	k := newTalk(t, c, 60)
 	k.take(t, 2, 0)
 	c.Kill(2)
@@ -70,7 +70,7 @@ func TestNobodyNoticesADeath(t *testing.T) {
 
 // TestStrictOverADeath: only no_leader is answered meanwhile, and not for long.
 func TestStrictOverADeath(t *testing.T) {
-	c := agreeing(t, 3, sessionsAs("strict"))
+	c := agreeing(t, 3, sessionsAs("strict", 2*time.Second))
 	k := newTalk(t, c, 20)
 	k.take(t, 2, 0, 1, 2)
 	c.Kill(2)
@@ -98,7 +98,7 @@ func TestStrictOverADeath(t *testing.T) {
 // none is cut, and when they have ended every session of it has moved, once, and no
 // other has.
 func TestDrainMovesSessions(t *testing.T) {
-	c := agreeing(t, 3, sessionsAs("strict"))
+	c := agreeing(t, 3, sessionsAs("strict", patience))
 	const sessions = 60
 	k := newTalk(t, c, sessions)
 	k.take(t, 2, 0, 1, 2)
@@ -166,32 +166,71 @@ func sessionOf(t *testing.T, n *testcluster.Node, session string) (v api.Session
 	return v
 }
 
-// TestProvisionalIsReconciled: two of three nodes die: bound sessions stay, new ones
-// are placed all the same; when the others are back, every choice is agreed on.
-func TestProvisionalIsReconciled(t *testing.T) {
-	c := agreeing(t, 3, sessionsAs("available"))
-	k := newTalk(t, c, 30)
-	k.take(t, 2, 0)
+// TestMajorityLost: two nodes of five keep no replicas. Two of the other three die
+// under a load of bound and new sessions, asked through all that live: none is
+// refused, bound ones stay, and new ones are at one place as seen from every node.
+// When the two are back, every choice is agreed on.
+func TestMajorityLost(t *testing.T) {
+	c := agreeing(t, 5, func(cfg *node.Config) {
+		sessionsAs("available", time.Second)(cfg)
+		cfg.Shards.Host = cfg.Node.Name != "n4" && cfg.Node.Name != "n5"
+	})
+	k := newTalk(t, c, 60)
+	k.take(t, 10, 0, 1, 2, 3, 4)
+	live := []int{0, 3, 4}
+	stop, load := make(chan struct{}), make(chan int, 1)
+	go func() { load <- underLoad(t, c, stop, live) }()
 	c.Kill(1)
 	c.Kill(2)
-	k.take(t, 2, 0)
 	fresh := newTalk(t, c, 60)
 	copy(fresh.homes, k.homes)
-	fresh.take(t, 3, 0)
-	if got := metrics(t, c.Node(0), "starling_provisional_bindings"); got == 0 {
-		t.Error("no choice counts as provisional")
+	for range 3 {
+		fresh.take(t, 3, live...)
+	}
+	close(stop)
+	turns := await(t, "the end of the load", load)
+	if metrics(t, c.Node(3), "starling_provisional_bindings") == 0 {
+		t.Error("no choice of a node without replicas counts as provisional")
 	}
 	for _, i := range []int{1, 2} {
 		if err := c.Restart(t.Context(), i); err != nil {
 			t.Fatal(err)
 		}
 	}
-	settled(t, c, 3, 0, 1, 2)
+	settled(t, c, 3, 0, 1, 2, 3, 4)
 	eventually(t, settleTime, func() string {
-		if got := metrics(t, c.Node(0), "starling_provisional_bindings"); got != 0 {
-			return fmt.Sprintf("%v are still provisional", got)
+		for _, i := range live {
+			if got := metrics(t, c.Node(i), "starling_provisional_bindings"); got != 0 {
+				return fmt.Sprintf("%v of node %d are still provisional", got, i)
+			}
 		}
 		return ""
 	})
-	fresh.take(t, 3, 0, 1, 2)
+	fresh.take(t, 3, 0, 1, 2, 3, 4)
+	if turns < 20 {
+		t.Errorf("the load were %d turns", turns)
+	}
+}
+
+// underLoad has sessions of their own take turns, 50 in a second and half of them
+// new, until it is told to stop; each must be answered. It returns how many.
+func underLoad(t *testing.T, c *testcluster.Cluster, stop <-chan struct{}, nodes []int) (turns int) {
+	k := newTalk(t, c, 0)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	var all sync.WaitGroup
+	defer all.Wait()
+	for ; ; turns++ {
+		select {
+		case <-stop:
+			return turns
+		case <-tick.C:
+		}
+		turn := turns
+		all.Go(func() {
+			if _, err := sessionTurn(k.client, c.Node(nodes[turn%len(nodes)]), fmt.Sprint("loaded ", turn/2)); err != nil {
+				t.Errorf("turn %d under load: %v", turn, err)
+			}
+		})
+	}
 }

@@ -45,7 +45,7 @@ type talk struct {
 func newTalk(t *testing.T, c *testcluster.Cluster, sessions int) *talk {
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
 	t.Cleanup(client.CloseIdleConnections)
-	return &talk{c, client, make([]string, sessions)}
+	return &talk{c: c, client: client, homes: make([]string, sessions)}
 }
 
 // take has every session take so many turns, at one of the nodes after the other;

@@ -187,11 +187,12 @@ func TestHungBackendIsOutEverywhere(t *testing.T) {
 			defer tick.Stop()
 			eventually(t, patience, func() string {
 				<-tick.C
-				for id, since := range hung {
-					if why := stands(t, c, nodes, id, backend.Unhealthy); why != "" {
+				for id, at := range hung {
+					last, why := outSince(t, c, nodes, id)
+					if why != "" {
 						return why
 					}
-					took = append(took, time.Since(since))
+					took = append(took, last.Sub(at))
 					delete(hung, id)
 				}
 				return ""
@@ -264,6 +265,22 @@ func stands(t *testing.T, c *testcluster.Cluster, nodes int, id string, want bac
 		}
 	}
 	return ""
+}
+
+// outSince is when the last of the nodes took a backend out for its health, or
+// which has not.
+func outSince(t *testing.T, c *testcluster.Cluster, nodes int, id string) (last time.Time, why string) {
+	t.Helper()
+	for n := range nodes {
+		seen, _ := known(t, c.Node(n), id)
+		if seen.State != backend.Unhealthy {
+			return last, fmt.Sprintf("node %d sees %s %s: %s", n, id, seen.State, seen.Reason)
+		}
+		if seen.Since.After(last) {
+			last = seen.Since
+		}
+	}
+	return last, ""
 }
 
 // healthChecks is how many checks all nodes have made.

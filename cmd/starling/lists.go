@@ -18,7 +18,7 @@ func newLists() []*cobra.Command {
 		list("members", "List the nodes of the cluster", at("members"), cobra.NoArgs, showMembers),
 		list("pools", "List the pools", at("pools"), cobra.NoArgs, showPools),
 		list("backends", "List the backends, their state and load", at("backends"), cobra.NoArgs, showBackends),
-		list("shards", "List the shards of the sessions, who leads them and where their replicas are", at("shards"), cobra.NoArgs, showShards),
+		newShards(),
 		list("streams", "List the streams that run, oldest first", at("streams"), cobra.NoArgs, showStreams),
 	}
 }

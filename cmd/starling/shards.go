@@ -1,12 +1,26 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/node/client"
 )
+
+// newShards lists the shards, and makes lost ones anew.
+func newShards() *cobra.Command {
+	c := list("shards", "List the shards of the sessions, who leads them and where their replicas are", at("shards"), cobra.NoArgs, showShards)
+	c.AddCommand(change("reset ID", "Make a shard anew that has lost most of its replicas for good, from what is left of it", "it is made anew; starling shards shows how far it is", 1,
+		func(ctx context.Context, node *client.Client, args []string) error {
+			return node.Post(ctx, nil, "shards", args[0], "reset")
+		}))
+	return c
+}
 
 func showShards(w io.Writer, l api.ShardList) {
 	fmt.Fprintln(w, "SHARD\tLEADER\tTERM\tAPPLIED\tSESSIONS\tREPLICAS\tSTEP")

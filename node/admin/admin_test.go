@@ -102,6 +102,8 @@ func (n *fakeNode) SetPolicy(pool string, want api.Policy) error {
 func (n *fakeNode) LeaveNode(context.Context) error { return n.change("leave") }
 func (n *fakeNode) StayNode(context.Context) error  { return n.change("stay") }
 
+func (n *fakeNode) ResetShard(_ context.Context, id string) error { return n.change("reset %s", id) }
+
 func (n *fakeNode) MoveSession(_ context.Context, pool, key, backend string) error {
 	return n.change("move %s %s %s", pool, key, backend)
 }

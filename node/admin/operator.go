@@ -101,6 +101,13 @@ func (s *Server) ruleNode(verb string, do func(context.Context) error) func(*cal
 	}
 }
 
+func (s *Server) resetShard(c *call) error {
+	if err := s.opt.Node.ResetShard(s.ctx, c.path["id"]); err != nil {
+		return err
+	}
+	return s.done(c, "reset shard", "shard", c.path["id"])
+}
+
 // done answers a change that was made, and leaves a line of who made it.
 func (s *Server) done(c *call, what string, about ...any) error {
 	s.opt.Logger.Info("operator: "+what, append(about, "client", c.RemoteAddr().String(), "request_id", c.id)...)

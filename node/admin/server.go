@@ -59,6 +59,7 @@ type Operator interface {
 	MoveSession(ctx context.Context, pool, key, backend string) error
 	LeaveNode(ctx context.Context) error
 	StayNode(ctx context.Context) error
+	ResetShard(ctx context.Context, id string) error
 }
 
 // Verb is what an operator may do to a backend without saying more.

@@ -33,3 +33,12 @@ func (q *Quorum) look(m *meta.Map) {
 		q.leftOnce.Do(func() { close(q.left) })
 	}
 }
+
+// Reset has a shard that lost its majority made anew from what is left of it.
+func (q *Quorum) Reset(ctx context.Context, shard int) error {
+	founder, err := q.keeper.Reset(ctx, shard)
+	if err == nil {
+		q.log.Warn("a shard is made anew; what only its lost replicas knew is lost", "shard", shard, "from", founder)
+	}
+	return err
+}

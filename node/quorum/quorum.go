@@ -194,7 +194,7 @@ func (q *Quorum) Start(ctx context.Context) error {
 	q.opened.Store(true)
 	if q.o.Around != nil {
 		if err := q.port.Start(ctx); err != nil {
-			return errors.Join(err, q.store.Stop(ctx))
+			return errors.Join(fmt.Errorf("cluster.rpc: %w; each node of a machine needs one of its own", err), q.store.Stop(ctx))
 		}
 	}
 	if m := q.keeper.Map(); m != nil {

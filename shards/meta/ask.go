@@ -63,7 +63,7 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 	}
 	if q.Look != nil {
 		st, _ := k.o.Groups.Status(*q.Look)
-		r.Last, r.Term, r.Open = st.Last, st.Term, st.Open
+		r.Last, r.Term = st.Last, st.Term
 	}
 	if q.Open != nil {
 		r.Open = k.isOpen(*q.Open)

@@ -113,7 +113,7 @@ func TestApply(t *testing.T) {
 		"a level that is there":         {Command{Op: OpLevel, Level: 1}, ErrStale},
 		"a command that has no sense":   {Command{Op: "dance"}, errCode},
 		"a node without a state":        {node("e", 0, func(n *Node) { n.State = "" }), errCode},
-		"backends that are out of line": {Command{Op: OpPool, Key: "p", Pool: &Pool{Backends: []Backend{{ID: "b", URL: "u"}, {ID: "a", URL: "u"}}}}, errCode},
+		"backends that are out of line": {Command{Op: OpPool, Key: "p", Pool: &Pool{Backends: []Backend{{ID: "b", URL: "u", Weight: 1}, {ID: "a", URL: "u", Weight: 1}}}}, errCode},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := m.Encode()
@@ -223,7 +223,7 @@ func anyCommand(r *rand.Rand, m *Map) Command {
 		c.Shard = &s
 	case OpPool:
 		c.Seen = m.Pools[id].Revision
-		c.Pool = &Pool{Backends: []Backend{{ID: id, URL: "http://" + id, Weight: r.IntN(5)}}}
+		c.Pool = &Pool{Backends: []Backend{{ID: id, URL: "http://" + id, Weight: 1 + r.IntN(5)}}}
 	}
 	if r.IntN(10) == 0 {
 		c.Seen++
@@ -332,7 +332,7 @@ func FuzzCommand(f *testing.F) {
 	m := founded(f, 2, 3, "a", "b")
 	f.Add(Command{Op: OpFound, Map: m}.Encode())
 	f.Add(Command{Op: OpShard, Number: 1, Seen: m.Shards[1].Revision, Shard: &m.Shards[1]}.Encode())
-	f.Add(Command{Op: OpPool, Key: "p", Pool: &Pool{Backends: []Backend{{ID: "b", URL: "u"}}}}.Encode())
+	f.Add(Command{Op: OpPool, Key: "p", Pool: &Pool{Backends: []Backend{{ID: "b", URL: "u", Weight: 1}}}}.Encode())
 	f.Add([]byte(`{"version":1,"body":{"op":"shard","number":-1,"shard":{}}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := DecodeCommand(b)

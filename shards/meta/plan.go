@@ -128,10 +128,11 @@ func (p *plan) planShards() {
 			p.follow(i)
 		}
 	}
+	kinds := []func(int, Shard) bool{p.replace, p.grow, p.evacuate, p.shrink, p.spread}
 	if p.panics() {
-		return
+		kinds = kinds[1:2] // to grow takes nothing from anybody
 	}
-	for _, kind := range []func(int, Shard) bool{p.replace, p.grow, p.evacuate, p.shrink, p.spread} {
+	for _, kind := range kinds {
 		for i := range p.m.Shards[1:] {
 			if s := p.m.Shards[i+1]; s.Phase == Ready && s.Step == nil && p.known(i+1) {
 				kind(i+1, s)
@@ -149,7 +150,7 @@ func (p *plan) planMeta() {
 	if s.Step != nil || !p.known(0) || p.grow(0, s) || p.anyStep() {
 		return
 	}
-	if p.replace(0, s) || p.evacuate(0, s) || p.shrink(0, s) {
+	if p.panics() || p.replace(0, s) || p.evacuate(0, s) || p.shrink(0, s) {
 		return
 	}
 }
@@ -184,7 +185,7 @@ func (p *plan) create(i int, kind Kind, reason string) {
 		begun[o.Founder]++
 	}
 	for range replicas {
-		if to := p.m.best(i, s.Replicas, loads, anyNode); to != "" {
+		if to := p.m.best(i, s.Replicas, loads, func(node string) bool { return p.seen.Peers[node].Alive }); to != "" {
 			s.Replicas = add(s.Replicas, Replica{Node: to})
 		}
 	}
@@ -196,8 +197,6 @@ func (p *plan) create(i int, kind Kind, reason string) {
 	s.Step = &Step{Kind: kind, Node: s.Founder, Reason: reason}
 	p.setShard(i, s)
 }
-
-func anyNode(string) bool { return true }
 
 // attend waits for a shard's founder.
 func (p *plan) attend(i int) {

@@ -43,6 +43,12 @@ func recovery(f files, self string) (*Recovery, error) {
 		Incarnation: s.Incarnation + 1, Phase: Ready, Founder: self, Revision: next.Revision,
 		Replicas: []Replica{{Node: self, Life: next.Revision, Voter: true}},
 	}
+	for _, lost := range s.Replicas {
+		if n := next.Nodes[lost.Node]; lost.Node != self && n.State != Removed {
+			n.State, n.Revision = Dead, next.Revision // who is not, is heard and counts again
+			next.Nodes[lost.Node] = n
+		}
+	}
 	r.after = next
 	return r, nil
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // ErrLed is a shard that is not lost.
-var ErrLed = errors.New("the shard has a leader")
+var ErrLed = errors.New("the shard has a leader, or will have one: a majority of its replicas answers")
 
 // Reset has a shard that lost its majority made anew, from what the node has that
 // has most of it, and returns that node. Its earlier replicas are fenced from then
@@ -36,11 +36,14 @@ func (k *Keeper) Reset(ctx context.Context, shard int) (founder string, err erro
 
 // survivor is the node that has most of a shard.
 func (k *Keeper) survivor(ctx context.Context, shard int, s Shard) (string, error) {
-	best, node := reply{}, ""
+	best, node, votes := reply{}, "", 0
 	for _, r := range s.Replicas {
 		a, err := k.look(ctx, r.Node, shard)
-		if err != nil {
-			continue // it is gone: that is why
+		if err != nil || a.Last == 0 {
+			continue // it is gone, or knows nothing: that is why
+		}
+		if r.Voter {
+			votes++
 		}
 		if node == "" || a.Last > best.Last || a.Last == best.Last && a.Term > best.Term {
 			best, node = a, r.Node
@@ -49,14 +52,13 @@ func (k *Keeper) survivor(ctx context.Context, shard int, s Shard) (string, erro
 	switch {
 	case node == "":
 		return "", fmt.Errorf("%w: none of the shard's nodes answers; start one of them, with the disk it had", ErrInvalid)
-	case best.Open:
-		return "", ErrLed
+	case 2*votes > s.Voters():
+		return "", fmt.Errorf("%w: %w", ErrInvalid, ErrLed)
 	}
 	return node, nil
 }
 
-// look asks a node, or this one, how much it has of a shard. Open then says that
-// it leads it.
+// look asks a node, or this one, how much it has of a shard.
 func (k *Keeper) look(ctx context.Context, node string, shard int) (reply, error) {
 	if node != k.o.Self {
 		return k.ask(ctx, node, question{Revision: k.Map().Revision, Look: &shard})
@@ -65,5 +67,5 @@ func (k *Keeper) look(ctx context.Context, node string, shard int) (reply, error
 	if !open {
 		return reply{}, ErrElsewhere
 	}
-	return reply{Last: st.Last, Term: st.Term, Open: st.Open}, nil
+	return reply{Last: st.Last, Term: st.Term}, nil
 }

@@ -111,7 +111,7 @@ func (k *Keeper) until(ctx context.Context, about string, ruling func(*Map) (Com
 
 // known returns when this node has a map of that revision.
 func (k *Keeper) known(ctx context.Context, revision uint64) error {
-	for k.Map().Revision < revision {
+	for k.adopt(); k.Map().Revision < revision; k.adopt() {
 		if ctx.Err() != nil || k.ctx.Err() != nil {
 			return fmt.Errorf("revision %d of the map is agreed on, and has not come here: %w", revision, context.Cause(ctx))
 		}

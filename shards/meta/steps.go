@@ -211,11 +211,12 @@ func (p *plan) most() int {
 	return (11*p.m.Count()*replicas + 10*hosts - 1) / (10 * hosts)
 }
 
-// mayCopy says which nodes may get a copy of the shard now. One that costs next
-// to nothing does not count.
+// mayCopy says which nodes may get a copy of the shard now: they live, and have
+// not too many under way. One that costs next to nothing does not count.
 func (p *plan) mayCopy(i int) func(string) bool {
+	live := func(node string) bool { return p.seen.Peers[node].Alive }
 	if p.seen.Groups[i].light() {
-		return anyNode
+		return live
 	}
 	all, copies := 0, make(map[string]int)
 	for j, s := range p.m.Shards {
@@ -230,7 +231,7 @@ func (p *plan) mayCopy(i int) func(string) bool {
 			}
 		}
 	}
-	return func(node string) bool { return copies[node] < copiesPerNode && all < copiesPerCluster }
+	return func(node string) bool { return live(node) && copies[node] < copiesPerNode && all < copiesPerCluster }
 }
 
 // add returns the replicas and one more, in order.

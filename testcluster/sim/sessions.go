@@ -228,6 +228,11 @@ func (f *fleet) view(proxy int, sessions []*session, now float64) shards.View {
 		}
 		v.Backends = append(v.Backends, l)
 	}
+	for _, s := range sessions {
+		if s.want >= 0 {
+			v.Pending++
+		}
+	}
 	v.Sessions = func(id string) (all []shards.Candidate) {
 		at := slices.Index(f.ids, id)
 		for _, s := range sessions {

@@ -103,7 +103,7 @@ func TestSessionsWhereEnginesJoin(t *testing.T) {
 	moves := backend.DefaultRebalance()
 	moved := TalkingJoin(&moves, 4, 16)
 	moved.Sessions.Heavy = true
-	const seeds = 3
+	const seeds = 2
 	played := Alone([]Cell{moved, TalkingJoin(nil, 4, 16)}, seeds)
 	mean := func(all []Figures, of func(Figures) float64) (sum float64) {
 		for _, f := range all {
@@ -119,5 +119,19 @@ func TestSessionsWhereEnginesJoin(t *testing.T) {
 	p99 := func(f Figures) float64 { return f.Slowdown.P99 }
 	if got, was := mean(with, p99), mean(without, p99); got > 1.05*was {
 		t.Errorf("slowdown p99 is %.2f, without moves %.2f", got, was)
+	}
+}
+
+// TestOneEngineMoreMovesNobody: at no load does one that is added to three like ones
+// have sessions moved in the next minute, by the planner or by heavy turns.
+func TestOneEngineMoreMovesNobody(t *testing.T) {
+	moves := backend.DefaultRebalance()
+	for _, rho := range []float64{0.5, 0.85} {
+		c := TalkingJoin(&moves, 3, 4)
+		c.Engines, c.Load.Rho, c.Window, c.Sessions.Heavy = Fleet(4, Batching, 1), rho, time.Minute, true
+		c.Load.Requests = c.arrivals(c.Faults[0].From + 70)
+		if f := Run(c); f.Moves > 0 || f.Requests < 100 {
+			t.Errorf("rho %v: %.2f moves per 100 of %d turns", rho, f.Moves, f.Requests)
+		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 func sessions(s *stage) (table, error) {
 	t := table{
 		words: fmt.Sprintf("Sessions; a server that has not the context reads it again. At rest: the reference cell, %d requests, 6 turns each, 10 s apart. "+
-			"Join: a quarter of 64 engines is new, rho 0.65, 15 turns, some sessions far busier than others; five minutes from then on. Medians of %d seeds:", fewer, s.seeds),
+			"Join: a quarter of 64 engines is new, rho 0.65, 15 turns, some sessions far busier than others; five minutes from then on. Medians of seeds: %d.", fewer, s.seeds),
 		head: []string{"sessions", "at rest: slowdown p99", "p99.9", "TTFT p99 s", "CV of step time", "moves per 100 turns", "join: requests to the new %", "slowdown p99", "p99.9", "moves per 100 turns"},
 	}
 	type way struct {

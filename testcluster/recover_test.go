@@ -1,0 +1,78 @@
+package testcluster_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/starling-lb/starling/node"
+	"github.com/starling-lb/starling/node/api"
+)
+
+// TestMostNodesLostForEver: two of three nodes are lost with their disks. The
+// third recovers shard 0, makes the others anew from what it has, and every
+// session is where it was; two new nodes make it whole.
+func TestMostNodesLostForEver(t *testing.T) {
+	var mu sync.Mutex
+	dirs := map[string]string{} // by node
+	c := agreeing(t, 3, func(cfg *node.Config) {
+		exposed(cfg)
+		mu.Lock()
+		defer mu.Unlock()
+		dirs[cfg.Node.Name] = cfg.Node.DataDir
+	})
+	k := newTalk(t, c, 60)
+	k.take(t, 3, 0, 1, 2)
+	for i := range 3 {
+		c.Kill(i)
+	}
+	cfg := node.DefaultConfig()
+	cfg.Node.DataDir = dirs["n1"]
+	r, err := node.Recover(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := r.Map()
+	if err := r.Do(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Restart(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	a := admin(t, c.Node(0))
+	eventually(t, settleTime, func() string {
+		var s api.Status
+		if err := a.Get(t.Context(), &s, "status"); err != nil {
+			return err.Error()
+		}
+		if !s.Cluster.MetaQuorum || s.Cluster.ID != before.Cluster {
+			return fmt.Sprintf("cluster %+v", s.Cluster)
+		}
+		return ""
+	})
+	for shard := 1; shard <= before.Count(); shard++ {
+		eventually(t, settleTime, func() string { // it may have to hear of its own standing first
+			if err := a.Post(t.Context(), nil, "shards", fmt.Sprint(shard), "reset"); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+	}
+	everyShard(t, c, func(s api.Shard) string {
+		if s.Leader != "n1" || s.ID > 0 && s.Incarnation != 2 {
+			return fmt.Sprintf("it is led by %q in incarnation %d", s.Leader, s.Incarnation)
+		}
+		return ""
+	}, 0)
+	k.take(t, 3, 0)
+	for range 2 {
+		if err := c.Add(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settled(t, c, 3, 0, 3, 4)
+	k.take(t, 3, 0, 3, 4)
+}
