@@ -96,7 +96,7 @@ func (b bridge) say(l slog.Level, text string, args []any) {
 // calls that an error.
 func ending(arg any) bool {
 	err, ok := arg.(error)
-	return ok && (errors.Is(err, net.ErrClosed) || errors.Is(err, raft.ErrTransportShutdown) || errors.Is(err, store.ErrClosed))
+	return ok && (errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, raft.ErrTransportShutdown) || errors.Is(err, store.ErrClosed))
 }
 
 // aboutPeer knows what Raft calls an error and is none of this node: a peer is not

@@ -271,6 +271,17 @@ func TestTooManyStreams(t *testing.T) {
 	if n := c.net.lobby.len(); n > maxPerHost {
 		t.Errorf("%d streams of one address have a place, allowed are %d", n, maxPerHost)
 	}
+	dripping := make(chan struct{})
+	go func() { // one that always has something to say, and never says it
+		defer close(dripping)
+		drip := held[len(held)-1]
+		_, err := drip.Write([]byte{frameVersion | byte(kindList), 0, 0, 0xf, 0xff, 0xff})
+		for err == nil {
+			<-time.After(100 * time.Millisecond)
+			_, err = drip.Write([]byte{0})
+		}
+	}()
+	defer func() { held[len(held)-1].Close(); <-dripping }()
 	eventually(t, "silent ones are put out", func() string {
 		if n := c.net.lobby.len(); n > 0 {
 			return fmt.Sprint(n, " are in")

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"net"
+	"net/netip"
 	"sync"
 )
 
@@ -64,12 +65,18 @@ func (l *lobby) count() (all, strangers map[string]int) {
 	return all, strangers
 }
 
+// hostOf is who an address belongs to, as far as that can be told: of IPv6
+// everybody has a network of 64 bits.
 func hostOf(a net.Addr) string {
-	host, _, err := net.SplitHostPort(a.String())
+	at, err := netip.ParseAddrPort(a.String())
 	if err != nil {
 		return a.String()
 	}
-	return host
+	host := at.Addr().Unmap().WithZone("")
+	if host.Is6() && !host.IsLoopback() {
+		return netip.PrefixFrom(host, 64).Masked().String()
+	}
+	return host.String()
 }
 
 // vouch keeps a stream's place from now on.

@@ -76,6 +76,20 @@ func TestLobby(t *testing.T) {
 	}
 }
 
+func TestHostOf(t *testing.T) {
+	for at, want := range map[string]string{
+		"10.0.0.1:7946": "10.0.0.1", "[::ffff:10.0.0.1]:7": "10.0.0.1", "[::1]:9": "::1",
+		"[2001:db8:1:2:3:4:5:6]:7": "2001:db8:1:2::/64", "[2001:db8:1:2::9]:8": "2001:db8:1:2::/64", "[fe80::1%eth0]:7": "fe80::/64",
+	} {
+		if got := hostOf(tcpAddr(at)); got != want {
+			t.Errorf("%s is of %s, want %s", at, got, want)
+		}
+	}
+	if got := hostOf(&net.UnixAddr{Name: "pipe", Net: "unix"}); got != "pipe" {
+		t.Errorf("a pipe is of %s", got)
+	}
+}
+
 // TestSilentStrangers: two hosts that hold all the streams they can get, and open
 // new ones all the time, keep nobody from joining.
 func TestSilentStrangers(t *testing.T) {

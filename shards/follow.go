@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	renewEvery  = 400 * time.Millisecond // a few times in a lease, so that one may be lost
+	renewEvery  = 300 * time.Millisecond // after the last was granted: a few times in a lease, so that one may be lost
 	renewRest   = 50 * time.Millisecond  // after one that nobody granted
 	renewFor    = 10 * time.Minute       // since a turn last wanted it
 	renewLook   = 50 * time.Millisecond

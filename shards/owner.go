@@ -37,7 +37,8 @@ type Owner struct {
 	reign  *reign     // the last proven term's; nil: none yet
 	tapped uint64     // the last entry whose changes went to the feeds
 
-	proving bool // for ends of its own
+	proving bool   // for ends of its own
+	round   *round // the next proof that many share; nil: nobody waits for one
 }
 
 // NewOwner joins a replica's log and its machine; incarnation is the shard's.
@@ -217,7 +218,7 @@ func (t *Table) crowd(pool string) (n int) {
 // asker counts from the moment it asked.
 func (o *Owner) renew(ctx context.Context, h Holder, q question) (answer, error) {
 	arrived := o.desk.now()
-	r, err := o.prove(ctx)
+	r, err := o.proveFor(ctx, h)
 	if err != nil {
 		return answer{}, err
 	}
@@ -252,6 +253,53 @@ func (o *Owner) renew(ctx context.Context, h Holder, q question) (answer, error)
 
 // holds says whether a node is a holder.
 func (o *Owner) holds(h Holder) bool { return slices.Contains(o.machine.Holders(), h) }
+
+// round is one proof for all renewals that came before it began.
+type round struct {
+	done  chan struct{} // closed when the rest is set
+	reign *reign
+	err   error
+}
+
+// proveFor proves the term for a renewal: at once for a node without a lease, else
+// together with others that come in a while, for a proof costs two calls to
+// each replica.
+func (o *Owner) proveFor(ctx context.Context, h Holder) (*reign, error) {
+	o.mu.Lock()
+	if r := o.reign; r == nil || r.grants[h] < o.desk.now()+lease/2 {
+		o.mu.Unlock()
+		return o.prove(ctx)
+	}
+	n := o.round
+	if n == nil {
+		n = &round{done: make(chan struct{})}
+		o.round = n
+		o.desk.work(func() { o.proveRound(n) })
+	}
+	o.mu.Unlock()
+	select {
+	case <-n.done:
+		return n.reign, n.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-o.desk.ctx.Done():
+		return nil, context.Cause(o.desk.ctx)
+	}
+}
+
+func (o *Owner) proveRound(n *round) {
+	defer close(n.done)
+	rest(o.desk.ctx, roundTime)
+	o.mu.Lock()
+	o.round = nil // who comes from here on may have come after the proof began
+	o.mu.Unlock()
+	ctx, cancel := context.WithTimeout(o.desk.ctx, lease)
+	defer cancel()
+	n.reign, n.err = o.prove(ctx)
+}
+
+// roundTime is for how long renewals are gathered.
+const roundTime = 250 * time.Millisecond
 
 // admit makes a node a holder by an entry, at its first lease in this boot.
 func (o *Owner) admit(ctx context.Context, h Holder) error {

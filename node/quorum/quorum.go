@@ -105,6 +105,10 @@ type Quorum struct {
 
 // New checks, allocates, and reads what an earlier run has left.
 func New(o Options) (*Quorum, error) {
+	if o.Around == nil {
+		alone := newLoop()
+		o.Listen, o.Dial = alone.listen, alone.dial
+	}
 	q := &Quorum{o: o, log: o.Log, meta: meta.NewMachine(), machines: make(map[uint32]*shards.Machine), left: make(chan struct{}), news: make(chan struct{}, 1)}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.metrics = newMetrics(q)
@@ -154,7 +158,7 @@ func (q *Quorum) wire() (err error) {
 	}
 	q.groups, err = consensus.New(consensus.Options{
 		Node: q.o.Self.ID, Dir: filepath.Join(q.o.Dir, "snapshots"), Transport: q.port, Store: consensus.OnDisk(q.store),
-		Log: q.log, Timing: q.timing(), Committed: q.metrics.committed,
+		Log: q.log, Committed: q.metrics.committed,
 	})
 	if err != nil {
 		return err
@@ -174,15 +178,6 @@ func (q *Quorum) wire() (err error) {
 	return nil
 }
 
-// timing of a node alone is quick: it has nobody to wait for.
-func (q *Quorum) timing() consensus.Timing {
-	t := consensus.DefaultTiming()
-	if q.o.Around == nil {
-		t.Heartbeat, t.Lease = 200*time.Millisecond, 200*time.Millisecond
-	}
-	return t
-}
-
 // Start opens the file and the port, and the replicas that an earlier run has
 // left. A cluster is founded or joined later, since the others may come later; a
 // node alone is whole when it returns.
@@ -192,10 +187,8 @@ func (q *Quorum) Start(ctx context.Context) error {
 		return err
 	}
 	q.opened.Store(true)
-	if q.o.Around != nil {
-		if err := q.port.Start(ctx); err != nil {
-			return errors.Join(fmt.Errorf("cluster.rpc: %w; each node of a machine needs one of its own", err), q.store.Stop(ctx))
-		}
+	if err := q.port.Start(ctx); err != nil {
+		return errors.Join(fmt.Errorf("cluster.rpc: %w; each node of a machine needs one of its own", err), q.store.Stop(ctx))
 	}
 	if m := q.keeper.Map(); m != nil {
 		q.changed(m)

@@ -98,7 +98,7 @@ func TestGrowFromOneToFiveAndShrinkToThree(t *testing.T) {
 // TestRandomLives is the membership property: joins, leaves, kills, cuts, wiped
 // disks and the deaths of controllers, in any order.
 func TestRandomLives(t *testing.T) {
-	seeds := 12
+	seeds := 6
 	if testing.Short() {
 		seeds = 4
 	}

@@ -21,7 +21,6 @@ type world struct {
 	now     time.Duration
 	nodes   map[string]*box
 	born    int
-	cluster string
 	leaders map[string]string // by shard, incarnation and term
 	acked   map[[2]int][]int  // by shard and incarnation: commands that were acknowledged
 	clients int               // commands so far
