@@ -24,6 +24,10 @@ type Spec struct {
 	Founders []string // nodes of the first configuration; only where the group is made, and the same everywhere
 	Seeds    []Seed   // where the group is made: what it begins with, the first that has anything
 
+	// Memory, if set, is told by Open all that an earlier run of the replica has left,
+	// committed or not: it may serve as a hint until there is a leader.
+	Memory StateMachine
+
 	// Machine returns an empty state machine. It is called again when a watchdog
 	// starts the replica anew: the log tells it everything once more. The last one
 	// gets no call by then, so it may be the same, emptied.
@@ -56,6 +60,7 @@ type Group struct {
 	name       string // in the group
 	founders   []string
 	seeds      []Seed
+	memory     StateMachine // until it is told
 	newMachine func() StateMachine
 	changed    func(State)
 	snaps      raft.SnapshotStore
@@ -100,7 +105,7 @@ func newGroup(o *Options, s Spec, log hclog.Logger) (*Group, error) {
 		return nil, errors.New("BUG: a group without a state machine")
 	}
 	g := &Group{
-		ID: s.ID, o: o, founders: s.Founders, seeds: s.Seeds, newMachine: s.Machine, changed: s.Changed,
+		ID: s.ID, o: o, founders: s.Founders, seeds: s.Seeds, memory: s.Memory, newMachine: s.Machine, changed: s.Changed,
 		key:      keyOf(s.ID, s.Life),
 		name:     Name(o.Node, s.Life),
 		log:      o.Log.With("shard", s.ID.Shard),

@@ -154,6 +154,7 @@ func (l *life) make() (*raft.Raft, error) {
 	if err := l.bootstrap(); err != nil {
 		return nil, err
 	}
+	l.recall()
 	if g.noCures.guard.Load() {
 		return raft.NewRaft(g.raftConfig(), l.fsm, l.logs.Logs, l.logs.Logs, g.snaps, l.wire)
 	}

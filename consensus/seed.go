@@ -56,6 +56,24 @@ func (g *Group) salvage(key store.Key, into StateMachine) (found bool, err error
 	if err != nil {
 		return false, err
 	}
+	return readAll(logs, snaps, into)
+}
+
+// recall reads what an earlier run of this replica has left, before Raft does, who
+// applies nothing again until there is a leader.
+func (l *life) recall() {
+	g := l.g
+	if g.memory == nil {
+		return
+	}
+	if _, err := readAll(l.logs, g.snaps, g.memory); err != nil {
+		g.log.Warn("what the replica knew last is not all known again before there is a leader", "err", err)
+	}
+	g.memory = nil // the next life has the leader's word
+}
+
+// readAll reads the last snapshot and all of the log, committed or not.
+func readAll(logs Logs, snaps raft.SnapshotStore, into StateMachine) (found bool, err error) {
 	from, err := restoreLast(snaps, into)
 	if err != nil {
 		return false, err

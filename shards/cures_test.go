@@ -387,25 +387,27 @@ func answerStories() []ruleStory {
 			return ""
 		}},
 		{"so is one that has seen less than the section's begin", lacking(cureGap), func(w *world) string {
-			w.at("e", "chat", "s", 1)
+			// Its feed breaks; its lease lapses, so that nobody waits for it; the session
+			// moves; its feed opens anew: all while one answer is on its way.
 			w.at("d", "chat", "other", 1)
-			w.graced()
-			w.set(func() { w.mute["d"] = true }) // and so no grant
-			w.wait(1650 * time.Millisecond)      // its lease is nearly over
-			let := late(w)
-			home := make(chan Home, 1)
-			go func() { home <- w.at("d", "chat", "s", 1) }()
-			w.wait(650 * time.Millisecond)
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-			defer cancel()
-			if _, err := w.node("e").router.Move(ctx, "chat", []byte("s"), "chat-b2"); err != nil {
-				return "the session could not be moved: " + err.Error()
-			}
-			w.set(func() { clear(w.mute) })
-			w.until("d has a lease again", func() bool { return w.leased("d") })
-			let()
-			if h := <-home; h.Backend != "chat-b2" {
-				return "a turn goes by an answer of before its section"
+			r := w.node("d").router
+			k, section := w.key("chat", "s"), r.sections[0]
+			p, h := section.stripe(k), *section.head.Load()
+			p.mu.Lock()
+			l := p.alive(k)
+			l.asks++
+			spoke := l.spoke
+			p.mu.Unlock()
+			late := answer{verdict: bound, incarnation: h.incarnation, term: h.term, index: h.index + 1, binding: Binding{"chat-b1", 1}}
+			h.index += 2
+			section.begin(r, h)
+			kept := section.install(r, k, late, spoke)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			l.asks--
+			p.tidy(k, l)
+			if kept {
+				return "an answer of before the section is kept"
 			}
 			return ""
 		}},

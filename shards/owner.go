@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,6 +29,7 @@ type Owner struct {
 	log         Log
 	machine     *Machine
 	incarnation uint32
+	last        atomic.Pointer[Machine] // what an earlier run knew, until the machine is as far; nil: nothing more
 
 	shard uint32 // from here on: set by Router.Own
 	desk  *desk
@@ -45,6 +46,10 @@ type Owner struct {
 func NewOwner(log Log, machine *Machine, incarnation uint32) *Owner {
 	return &Owner{log: log, machine: machine, incarnation: incarnation}
 }
+
+// Recall gives the owner what an earlier run of this node knew: until there is a
+// leader, the machine knows less.
+func (o *Owner) Recall(last *Machine) { o.last.Store(last) }
 
 // answer is what the owner says to a question of node from.
 func (o *Owner) answer(ctx context.Context, from string, q question) answer {
@@ -173,6 +178,14 @@ func (o *Owner) peek(session Key) (a answer, ruled bool) {
 // applied is what this replica has applied, without any proof.
 func (o *Owner) applied(session Key) answer {
 	b, at := o.machine.At([]Key{session})
+	if last := o.last.Load(); last != nil {
+		known, end := last.At([]Key{session})
+		if at.Index >= end.Index {
+			o.last.Store(nil)
+		} else if known[0].Epoch > b[0].Epoch {
+			b = known
+		}
+	}
 	a := answer{verdict: unbound, incarnation: o.incarnation, index: at.Index}
 	if b[0].Epoch > 0 {
 		a.verdict, a.binding = bound, b[0]
@@ -252,7 +265,10 @@ func (o *Owner) renew(ctx context.Context, h Holder, q question) (answer, error)
 }
 
 // holds says whether a node is a holder.
-func (o *Owner) holds(h Holder) bool { return slices.Contains(o.machine.Holders(), h) }
+func (o *Owner) holds(h Holder) (ok bool) {
+	o.machine.View(func(t *Table, _ Position) { _, ok = t.holders[h] })
+	return ok
+}
 
 // round is one proof for all renewals that came before it began.
 type round struct {

@@ -162,3 +162,31 @@ func TestGrowth(t *testing.T) {
 		k.take(t, 2, allOf(i+1)...)
 	}
 }
+
+// TestPureProxy: a node that hosts no replicas sends every session where it is,
+// knows the shards, and says when nobody can decide any more.
+func TestPureProxy(t *testing.T) {
+	c := agreeing(t, 2, func(cfg *node.Config) {
+		exposed(cfg)
+		cfg.Shards.Host = cfg.Node.Name != "n2" // the first one keeps all there is
+	})
+	k := newTalk(t, c, 30)
+	k.take(t, 4, 0, 1)
+	proxyStatus := func() (s api.Status) {
+		t.Helper()
+		if err := admin(t, c.Node(1)).Get(t.Context(), &s, "status"); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if s := proxyStatus(); s.Shards.Led != 0 || s.Shards.Count != 4 || s.Shards.WithoutLeader != 0 || !s.Cluster.MetaQuorum {
+		t.Errorf("the proxy says %+v, %+v", s.Shards, s.Cluster)
+	}
+	c.Kill(0)
+	eventually(t, patience, func() string {
+		if s := proxyStatus(); s.Shards.WithoutLeader != 4 || s.Cluster.MetaQuorum {
+			return fmt.Sprintf("without the others it says %+v, %+v", s.Shards, s.Cluster)
+		}
+		return ""
+	})
+}

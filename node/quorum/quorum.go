@@ -98,6 +98,7 @@ type Quorum struct {
 
 	mu       sync.Mutex // guards what follows
 	machines map[uint32]*shards.Machine
+	lasts    map[uint32]*shards.Machine // by shard: what an earlier run knew, until its owner has it
 	told     Notice
 	sees     int
 	waits    string // what the founding waits for
@@ -109,7 +110,7 @@ func New(o Options) (*Quorum, error) {
 		alone := newLoop()
 		o.Listen, o.Dial = alone.listen, alone.dial
 	}
-	q := &Quorum{o: o, log: o.Log, meta: meta.NewMachine(), machines: make(map[uint32]*shards.Machine), left: make(chan struct{}), news: make(chan struct{}, 1)}
+	q := &Quorum{o: o, log: o.Log, meta: meta.NewMachine(), machines: make(map[uint32]*shards.Machine), lasts: make(map[uint32]*shards.Machine), left: make(chan struct{}), news: make(chan struct{}, 1)}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.metrics = newMetrics(q)
 	if err := o.check(); err != nil {

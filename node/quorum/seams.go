@@ -29,8 +29,11 @@ func (h host) Open(e meta.Errand) error {
 			spec.Seeds = append(spec.Seeds, consensus.Seed{Incarnation: s.Incarnation, Life: s.Life})
 		}
 	}
-	machine := shards.NewMachine()
+	machine, last := shards.NewMachine(), shards.NewMachine()
 	spec.Machine = func() consensus.StateMachine { machine.Reset(); return machine }
+	if shard != 0 {
+		spec.Memory = last
+	}
 	if shard == 0 {
 		spec.Machine = func() consensus.StateMachine { q.meta.Reset(); return q.meta }
 		spec.Changed = func(consensus.State) { q.keeper.Nudge() }
@@ -43,7 +46,7 @@ func (h host) Open(e meta.Errand) error {
 	case err != nil:
 		return err
 	case shard != 0:
-		q.keep(shard, machine)
+		q.keep(shard, machine, last)
 		q.own(q.router.Load(), g, machine)
 	}
 	return nil
@@ -66,10 +69,13 @@ func (h host) Delete(ctx context.Context, r meta.Own) error {
 }
 
 // keep notes the state machine of a replica that runs.
-func (q *Quorum) keep(shard uint32, m *shards.Machine) {
+func (q *Quorum) keep(shard uint32, m, last *shards.Machine) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.machines[shard] = m
+	if delete(q.lasts, shard); last.Len() > 0 {
+		q.lasts[shard] = last
+	}
 }
 
 // drop forgets it; nobody here answers for the shard any more.
@@ -80,6 +86,7 @@ func (q *Quorum) drop(shard uint32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.machines, shard)
+	delete(q.lasts, shard)
 }
 
 // machine is the state machine of a session shard's replica here, or nil.
@@ -92,9 +99,17 @@ func (q *Quorum) machine(shard uint32) *shards.Machine {
 // own has the router know the owner of a shard; one that there is no router for
 // yet is added by ownAll.
 func (q *Quorum) own(r *shards.Router, g *consensus.Group, m *shards.Machine) {
-	if r != nil {
-		r.Own(g.ID.Shard, shards.NewOwner(g, m, g.ID.Incarnation))
+	if r == nil {
+		return
 	}
+	o := shards.NewOwner(g, m, g.ID.Incarnation)
+	q.mu.Lock()
+	if last := q.lasts[g.ID.Shard]; last != nil {
+		o.Recall(last)
+		delete(q.lasts, g.ID.Shard) // the owner lets go of it in time
+	}
+	q.mu.Unlock()
+	r.Own(g.ID.Shard, o)
 }
 
 func (q *Quorum) ownAll(r *shards.Router) {

@@ -74,8 +74,12 @@ type Keeper struct {
 	turn    int           // counts reports
 	paces   map[int]pace  // of the groups led here
 	handed  time.Duration // when leadership was given away last, to spread it
-	busy    map[int]bool  // shards whose next step is being taken
-	office  *office       // while meta is led here
+	spread  struct {      // who should lead what, of one map
+		of      *Map
+		leaders []string
+	}
+	busy   map[int]bool // shards whose next step is being taken
+	office *office      // while meta is led here
 }
 
 const (

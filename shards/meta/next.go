@@ -66,7 +66,7 @@ func Next(m *Map, shard int, self string, g Group, config uint64) Action {
 			return a
 		}
 	}
-	return n.handOver(shard)
+	return Action{}
 }
 
 type next struct {
@@ -234,14 +234,12 @@ func (n *next) heir() (Member, bool) {
 	return Member{}, false
 }
 
-// handOver gives the lead to the node that should have it, so that leaders are
-// spread.
-func (n *next) handOver(shard int) Action {
-	to := Leaders(n.m)[shard]
-	r, _ := n.s.Wants(to)
-	if m, _ := n.g.member(r); to == n.self || !m.Voter || !m.Live || m.Level < levelFor {
+// Spread gives the lead of a group to the node that should have it, lead, once
+// nothing else is to be done, so that leaders are spread.
+func Spread(s Shard, lead, self string, g Group, config uint64) Action {
+	r, _ := s.Wants(lead)
+	if m, _ := g.member(r); lead == self || !m.Voter || !m.Live || m.Level < levelFor {
 		return Action{}
 	}
-	a, _ := n.act(Transfer, to, r.Life, "leaders are spread")
-	return a
+	return Action{Do: Transfer, Node: lead, Life: r.Life, Config: config, Why: "leaders are spread"}
 }

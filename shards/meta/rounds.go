@@ -246,7 +246,11 @@ func (k *Keeper) step(ctx context.Context, shard int) (again bool, err error) {
 	if m == nil || shard >= len(m.Shards) {
 		return false, nil
 	}
-	a := Next(m, shard, k.o.Self, k.watch(shard, st), st.Config)
+	g := k.watch(shard, st)
+	a := Next(m, shard, k.o.Self, g, st.Config)
+	if a == (Action{}) {
+		a = Spread(m.Shards[shard], k.lead(m, shard), k.o.Self, g, st.Config)
+	}
 	if a.Do == Wait || a.Do == Transfer && !k.mayHand(m, shard, a.Node) || a.Do == AddNonvoter && !k.awaits(ctx, shard, a) {
 		return false, nil
 	}
@@ -255,6 +259,16 @@ func (k *Keeper) step(ctx context.Context, shard int) (again bool, err error) {
 	}
 	k.o.Log.Info("a group has changed", "shard", shard, "step", string(a.Do), "peer", a.Node, "why", a.Why)
 	return true, nil
+}
+
+// lead is who should lead a shard.
+func (k *Keeper) lead(m *Map, shard int) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.spread.of != m {
+		k.spread.of, k.spread.leaders = m, Leaders(m)
+	}
+	return k.spread.leaders[shard]
 }
 
 // mayHand slows the transfers down that spread leaders, and spares nodes that end.
