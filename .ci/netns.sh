@@ -48,10 +48,10 @@ for n in $all; do
 	mkdir "$dir/n$n"
 	cat >"$dir/n$n.yaml" <<END
 node: {name: n$n, data_dir: $dir/n$n/data, drain_timeout: 1s}
-cluster: {bind: "10.77.0.$n:7946", rpc: "10.77.0.$n:7947", insecure: true, seeds: ["10.77.0.1:7946", "10.77.0.2:7946", "typo.invalid:7946"], gossip_keys: ["$key"]}
+cluster: {bind: "10.77.0.$n:7946", rpc: "10.77.0.$n:7947", insecure: true, bootstrap_expect: 5, seeds: ["10.77.0.1:7946", "10.77.0.2:7946", "typo.invalid:7946"], gossip_keys: ["$key"]}
 admin: {address: "127.0.0.1:9901"}
 listeners: [{address: "127.0.0.1:8080"}]
-pools: {llm: {backends: ["http://127.0.0.1:9001"], health: {enabled: false}}}
+pools: {llm: {backends: ["http://127.0.0.1:9001"], health: {enabled: false}, sticky: {}}}
 END
 	at "$n" "$binary" serve --config "$dir/n$n.yaml" >"$dir/n$n/out" 2>"$dir/n$n/log" &
 done
@@ -86,10 +86,38 @@ await() {
 	done
 }
 
+# agreed LIMIT WHAT: within LIMIT seconds all nodes are of one cluster, and every
+# shard of the sessions has a leader, as far as each can tell.
+agreed() {
+	local limit=$1 what=$2 start got n ids
+	start=$(date +%s%N)
+	while :; do
+		ids=""
+		for n in $all; do
+			got=$(at "$n" "$binary" status --json 2>/dev/null)
+			[[ $got == *'"meta_quorum":true'* && $got == *'"count":16,'*'"without_leader":0'* ]] || { ids=""; break; }
+			ids+=$(sed -E 's/.*"cluster":\{"id":"([^"]*)".*/\1/' <<<"$got")$'\n'
+		done
+		local took=$((($(date +%s%N) - start) / 1000000))
+		if [ -n "$ids" ] && [ "$(sort -u <<<"${ids%?}" | wc -l)" = 1 ]; then
+			printf '%-58s %6d ms, at most %d\n' "$what" "$took" $((limit * 1000))
+			return
+		fi
+		if [ $took -gt $((limit * 1000)) ]; then
+			printf '%-58s FAILED: n%s says %s\n' "$what" "$n" "$got"
+			failed=1
+			return
+		fi
+		sleep 0.1
+	done
+}
+
 heal() { for n in $all; do at "$n" iptables -F; done; }
 
 await 10 "five nodes in any order, one seed with a typing error" "$all" "n1 n2 n3 n4 n5"
 grep -q "typing error in cluster.seeds.*typo.invalid" "$dir/n3/log" || { echo "the typing error is not reported"; failed=1; }
+
+agreed 60 "the five are one cluster, every shard has a leader"
 
 for n in 1 2 3; do for m in 4 5; do
 	at $n iptables -A INPUT -s 10.77.0.$m -j DROP
@@ -100,6 +128,7 @@ await 15 "split: the two see two" "4 5" "n4 n5"
 sleep "$lasts"
 heal
 await 10 "healed after $lasts s more: one membership" "$all" "n1 n2 n3 n4 n5"
+agreed 30 "and still one cluster, every shard has a leader"
 
 at 5 iptables -A INPUT -p udp -j DROP
 for n in 1 2 3 4; do at $n iptables -A INPUT -p udp -s 10.77.0.5 -j DROP; done

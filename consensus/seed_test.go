@@ -48,6 +48,13 @@ func TestSeed(t *testing.T) {
 	say(20, 30)
 	n.groups.Close(context.Background(), old)
 
+	memory := &diary{}
+	old = open(Spec{ID: old.ID, Life: 3, Memory: memory})
+	if got := memory.all(); !slices.Equal(got, want) { // when it opens, not when it has a leader
+		t.Errorf("it remembers %d lines, want %d: %v", len(got), len(want), got)
+	}
+	n.groups.Close(context.Background(), old)
+
 	again := Spec{ID: transport.GroupID{Shard: 1, Incarnation: 2}, Life: 9, Founders: []string{"a"}, Seeds: []Seed{{1, 77}, {1, 3}}}
 	g := open(again)
 	say(30, 31)

@@ -192,6 +192,9 @@ func TestOldOrders(t *testing.T) {
 			t.Errorf("%s: %q, done should be %v", tt.name, got.Err, tt.done)
 		}
 	}
+	if _, err := newNode(t, "early", nil).Keys(context.Background(), KeyList, nil); err == nil {
+		t.Error("a node that has not started gave a list of keys")
+	}
 	open := startNode(t, newNode(t, "open", nil))
 	if _, err := open.Keys(context.Background(), KeyList, nil); err == nil {
 		t.Error("a cluster without keys gave a list of them")

@@ -27,7 +27,7 @@ type Options struct {
 	Metrics prometheus.Registerer // the node's own; nil: nothing is counted for anybody
 	Changed func(Change)          // hears of every member's changes, one at a time; may take its time
 
-	Reports func() []backend.Report // what this node says of its backends; asked five times a second
+	Reports func() []backend.Report // what this node says of its backends; asked twenty times a second
 	Hear    func(News)              // what the others say of them, when it changes and once a second; from one goroutine
 	Learned func()                  // hears that some record came from another node
 

@@ -123,6 +123,11 @@ func (a *KeyAnswer) decode(b []byte) error {
 // answered. A key is only used where all have it, and only removed where nobody
 // encrypts with it: one that could not be asked stops both.
 func (c *Cluster) Keys(ctx context.Context, what KeyOrder, key []byte) ([]KeyAnswer, error) {
+	select {
+	case <-c.started:
+	default:
+		return nil, errors.New("gossip has not started yet; ask again")
+	}
 	if !c.keys.enabled() {
 		return nil, errUnkeyed
 	}

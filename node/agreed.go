@@ -60,7 +60,7 @@ func (n *Node) named() map[string]meta.Named {
 	all := map[string]meta.Named{}
 	for name, list := range *n.supply.own.Load() {
 		named := meta.Named{Backends: []meta.Backend{}}
-		if c := n.cfg.Pools[name].Sticky; c != nil {
+		if c := n.cfg().Pools[name].Sticky; c != nil {
 			named.Sticky = &meta.Sticky{TTL: int64(c.TTL), MaxSessions: c.MaxSessions, Strict: c.Strict()}
 		}
 		for _, c := range list {

@@ -17,17 +17,17 @@ import (
 // joinCluster makes this node one of several, once it serves: what it tells the
 // others of itself is then known.
 func (n *Node) joinCluster(ctx context.Context) error {
-	if !n.cfg.Cluster.On() {
+	if !n.cfg().Cluster.On() {
 		return nil
 	}
 	self := gossip.Meta{
-		Name: n.cfg.Node.Name, Zone: n.cfg.Node.Zone, Version: Version().Version, ConfigHash: n.cfg.Hash(),
-		Cluster: n.clusterID(), Proxy: n.ProxyAddrs()[0], Admin: n.AdminAddr(), Level: quorum.Level, Expect: uint8(n.cfg.Cluster.BootstrapExpect),
+		Name: n.cfg().Node.Name, Zone: n.cfg().Node.Zone, Version: Version().Version, ConfigHash: n.cfg().Hash(),
+		Cluster: n.clusterID(), Proxy: n.ProxyAddrs()[0], Admin: n.AdminAddr(), Level: quorum.Level, Expect: uint8(n.cfg().Cluster.BootstrapExpect),
 	}
-	if n.cfg.Shards.Host {
+	if n.cfg().Shards.Host {
 		self.Roles |= gossip.Shards
 	}
-	cluster, err := gossip.New(n.cfg.Cluster.gossip(), gossip.Options{
+	cluster, err := gossip.New(n.cfg().Cluster.gossip(), gossip.Options{
 		ID: n.dir.id, Dir: n.dir.path, Self: self,
 		Logger: n.log.With("component", "gossip"), Metrics: n.registry,
 		Reports: n.reports, Hear: n.hear,
@@ -159,7 +159,7 @@ func (n *Node) Members() api.Members {
 	if c == nil {
 		s := n.Status()
 		return api.Members{Members: []api.Member{{
-			ID: s.Node.ID, Name: s.Node.Name, Zone: n.cfg.Node.Zone, State: s.Node.State, Version: s.Node.Version, ConfigHash: s.ConfigHash,
+			ID: s.Node.ID, Name: s.Node.Name, Zone: n.cfg().Node.Zone, State: s.Node.State, Version: s.Node.Version, ConfigHash: s.ConfigHash,
 			Self: true, Admin: n.AdminAddr(), Since: s.Node.Started,
 		}}}
 	}

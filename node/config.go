@@ -28,6 +28,7 @@ type Config struct {
 	AccessLog proxy.AccessLogConfig       `yaml:"access_log"`
 	Tracing   proxy.TracingConfig         `yaml:"tracing"`
 	Timeouts  proxy.ClientTimeouts        `yaml:"timeouts"`
+	Reload    ReloadConfig                `yaml:"reload"`
 	Listeners []proxy.ListenerConfig      `yaml:"listeners"`
 	Pools     map[string]proxy.PoolConfig `yaml:"pools"`
 }
@@ -56,6 +57,7 @@ func DefaultConfig() Config {
 		AccessLog: proxy.DefaultAccessLog(),
 		Tracing:   proxy.DefaultTracing(),
 		Timeouts:  proxy.DefaultClientTimeouts(),
+		Reload:    ReloadConfig{Watch: true},
 	}
 }
 
@@ -76,25 +78,35 @@ func (e *FaultsError) Error() string {
 const maxFile = 4 << 20 // bytes of a configuration
 
 // Load reads and checks a file. Its error is always a *FaultsError.
-func Load(path string) (Config, error) {
+func Load(path string) (Config, error) { return load(path, nil) }
+
+// load is Load where more may be wrong than a file says by itself; nil: nothing.
+func load(path string, more func(Config, fault)) (Config, error) {
 	data, err := yamlstrict.ReadSmall(path, maxFile)
 	if err != nil {
 		text := fmt.Sprintf("%v; name a file that this process can read", err)
 		return Config{}, &FaultsError{[]Fault{{File: path, Line: 1, Key: "yaml", Text: text}}}
 	}
-	return Parse(path, data, os.LookupEnv)
+	return parseFor(path, data, os.LookupEnv, more)
 }
 
 // Parse is Load for what was read from the file called name; env looks up
 // ${VARIABLE}. What the file leaves to a rule is filled in: node.name, ids of
 // backends, routes of a listener in front of the only pool.
 func Parse(name string, data []byte, env func(string) (string, bool)) (Config, error) {
+	return parseFor(name, data, env, nil)
+}
+
+func parseFor(name string, data []byte, env func(string) (string, bool), more func(Config, fault)) (Config, error) {
 	c := DefaultConfig()
 	form := yamlstrict.Form{Elements: elements(), Unbuilt: notYet(), Env: env}
 	report, read := form.Decode(name, data, &c)
 	if read {
 		c.complete()
 		check(c, report)
+		if more != nil {
+			more(c, report.Fault)
+		}
 	}
 	if faults := report.Faults(); len(faults) > 0 {
 		return Config{}, &FaultsError{faults}
@@ -149,12 +161,13 @@ func Print(w io.Writer, c Config) error {
 
 // Hash tells configurations apart. What differs from node to node by its
 // nature, names, directories, own addresses and certificates, and whether it
-// keeps replicas, does not count: nodes of one cluster are meant to have the
+// keeps replicas or watches its file, does not count: nodes of one cluster are meant to have the
 // same hash.
 func (c Config) Hash() string {
 	c.Node.Name, c.Node.Zone, c.Node.DataDir, c.Admin.Address = "", "", "", ""
 	c.Cluster.Bind, c.Cluster.RPC, c.Cluster.Advertise, c.Cluster.Seeds = "", "", "", nil
 	c.Cluster.TLS.CertFile, c.Cluster.TLS.KeyFile, c.Shards.Host = "", "", false
+	c.Reload = ReloadConfig{}
 	c.Listeners = slices.Clone(c.Listeners)
 	for i := range c.Listeners {
 		c.Listeners[i].Address = ""

@@ -5,7 +5,5 @@ package node
 // is one: it describes what happens anyway and may stand. A feature that lands
 // takes its lines out; docs/reference/config.md follows by a test.
 func notYet() map[string]string {
-	return map[string]string{
-		"reload.watch": "false",
-	}
+	return map[string]string{}
 }

@@ -1,65 +1,19 @@
 package node
 
 import (
-	"context"
-	"net"
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/starling-lb/starling/node/api"
-	"github.com/starling-lb/starling/node/engine"
 	"github.com/starling-lb/starling/proxy/backend"
 )
 
-// engines are the readers of the pools whose engines tell their load, by pool.
-type engines map[string]*engine.Reader
-
-func (n *Node) readers() engines {
-	all := engines{}
-	for _, p := range n.proxy.Pools() {
-		kind := engine.Kind(n.cfg.Pools[p.Name].Backend.Engine)
-		switch kind {
-		case "none":
-			continue
-		case "auto":
-			kind = ""
-		}
-		all[p.Name] = engine.New(engine.Options{
-			Logger: n.log.With("component", "engine", "pool", p.Name), Kind: kind, Backends: p.Backends,
-			Client: engine.ClientOf(func(ctx context.Context, b *backend.Backend) (net.Conn, error) {
-				return n.proxy.Connect(ctx, p.Name, b)
-			}),
-			Tell: func(b *backend.Backend, r engine.Reading, now time.Time) {
-				b.SetEngine(r.Running, r.Waiting, 0, now)
-			},
-		})
-	}
-	return all
-}
-
-func (n *Node) askEngines(ctx context.Context) error {
-	for _, r := range n.engines {
-		if err := r.Start(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (n *Node) stopAsking() {
-	for _, r := range n.engines {
-		r.Stop()
-	}
-}
-
 // said is what the backend's engine said last; nil where it says nothing.
-func (e engines) said(pool string, b *backend.Backend) *api.Engine {
-	r := e[pool]
-	if r == nil {
+func (n *Node) said(pool string, b *backend.Backend) *api.Engine {
+	a := n.attendants()[pool]
+	if a == nil || a.reader == nil {
 		return nil
 	}
-	last, ok := r.Said(b)
+	last, ok := a.reader.Said(b)
 	if !ok {
 		return nil
 	}
@@ -95,7 +49,7 @@ func (g *engineGauges) Describe(ch chan<- *prometheus.Desc) {
 func (g *engineGauges) Collect(ch chan<- prometheus.Metric) {
 	for _, p := range g.node.proxy.Pools() {
 		for _, b := range p.Backends() {
-			said := g.node.engines.said(p.Name, b)
+			said := g.node.said(p.Name, b)
 			if said == nil {
 				continue
 			}

@@ -26,7 +26,10 @@ func (f feed) Next(ctx context.Context) ([]api.Event, error) {
 	}
 	for _, e := range events {
 		kind := api.StateEvent
-		if e.Backend == "" {
+		switch {
+		case e.Pool == "":
+			kind = api.ReloadEvent
+		case e.Backend == "":
 			kind = api.PanicEvent
 		}
 		list = append(list, api.Event{Kind: kind, Time: e.At, Pool: e.Pool, Backend: e.Backend, From: e.From, To: e.To, Panic: e.Panic, Reason: e.Reason})

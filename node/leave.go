@@ -23,7 +23,7 @@ func (n *Node) StayNode(ctx context.Context) error { return n.rule(ctx, (*quorum
 
 func (n *Node) rule(ctx context.Context, verb func(*quorum.Quorum, context.Context) error) error {
 	q := n.quorum.Load()
-	if q == nil || !n.cfg.Cluster.On() {
+	if q == nil || !n.cfg().Cluster.On() {
 		return refuse(admin.Conflict, "this node is alone: there is no cluster to leave; stop it")
 	}
 	ctx, cancel := context.WithTimeout(ctx, ruleTime)

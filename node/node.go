@@ -20,7 +20,6 @@ import (
 
 	"github.com/starling-lb/starling/gossip"
 	"github.com/starling-lb/starling/node/admin"
-	"github.com/starling-lb/starling/node/discovery"
 	"github.com/starling-lb/starling/node/quorum"
 	"github.com/starling-lb/starling/proxy"
 	"github.com/starling-lb/starling/proxy/backend"
@@ -40,19 +39,21 @@ type Options struct {
 	ListenPacket func(ctx context.Context, network, address string) (net.PacketConn, error) // for other nodes
 	ListenPeers  proxy.Listener                                                             // likewise; nil: Listen
 	DialPeers    proxy.Dialer                                                               // to other nodes
+
+	File string // that the configuration was read from, and a reload reads again; empty: there is none
 }
 
 // Node is one running starling. Several may live in one process.
 type Node struct {
-	cfg      Config
+	conf     atomic.Pointer[Config] // in force
 	opt      Options
 	log      *slog.Logger
 	registry *prometheus.Registry
 	proxy    *proxy.Server
 	prober   *health.Prober
 	supply   *supply
-	finders  []*discovery.Finder
-	engines  engines
+	beside   atomic.Pointer[attendants]
+	reloads  reloads
 	admin    *admin.Server
 	cluster  atomic.Pointer[gossip.Cluster] // nil: a node alone, or not started
 	quorum   atomic.Pointer[quorum.Quorum]  // nil: there is nothing to agree on, or not started
@@ -70,7 +71,9 @@ type Node struct {
 
 // New checks what can be checked without the network and builds the node.
 func New(cfg Config, opt Options) (*Node, error) {
-	n := &Node{cfg: cfg, log: opt.Logger, registry: prometheus.NewRegistry()}
+	n := &Node{log: opt.Logger, registry: prometheus.NewRegistry()}
+	n.conf.Store(&cfg)
+	n.reloads.begin(cfg.Hash())
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
@@ -95,30 +98,20 @@ func New(cfg Config, opt Options) (*Node, error) {
 		Listeners: cfg.Listeners, Timeouts: cfg.Timeouts, Pools: cfg.Pools, AccessLog: cfg.AccessLog, Tracing: cfg.Tracing,
 	}, proxy.Options{
 		Node: cfg.Node.Name, Logger: n.log.With("component", "proxy"), Registry: n.registry, Dial: opt.Dial, Listen: opt.Listen, Ready: n.Ready,
-		Sessions: sessions{n},
+		Sessions: sessions{n}, Tight: n.nudge,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
 	}
-	for _, p := range n.proxy.Pools() {
-		p.Tight = n.nudge
-	}
-	n.prober, err = health.New(n.proxy.Pools(), health.Options{
+	n.prober, err = health.New(n.proxy.Pools, health.Options{
 		Logger: n.log.With("component", "health"), Registry: n.registry, Connect: n.proxy.Connect, Assigned: n.assigned,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("health: %w", err)
 	}
 	n.supply = newSupply(n.log.With("component", "supply"), n.apply)
-	for name, pool := range cfg.Pools {
-		if pool.Sources.On() {
-			n.finders = append(n.finders, discovery.New(pool.Sources, discovery.Options{
-				Logger: n.log.With("component", "discovery", "pool", name),
-				Tell:   func(list []backend.Config) { n.supply.find(name, list) },
-			}))
-		}
-	}
-	n.engines = n.readers()
+	beside := n.attend(cfg.Pools, nil)
+	n.beside.Store(&beside)
 	if err := n.registerEngines(); err != nil {
 		return nil, fmt.Errorf("engines: %w", err)
 	}
@@ -138,14 +131,9 @@ func (n *Node) describe() error {
 		Namespace: "starling", Name: "build_info", Help: "1; the labels say which starling this is.",
 		ConstLabels: prometheus.Labels{"version": v.Version, "commit": v.Commit, "go": v.Go},
 	})
-	config := prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: "starling", Name: "config_hash_info", Help: "1; the label is the hash of the configuration in force.",
-		ConstLabels: prometheus.Labels{"hash": n.cfg.Hash()},
-	})
 	build.Set(1)
-	config.Set(1)
 	for _, c := range []prometheus.Collector{
-		build, config, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		build, &n.reloads, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := n.registry.Register(c); err != nil {
 			return fmt.Errorf("metrics: %w", err)
@@ -163,22 +151,18 @@ type part struct {
 // parts are what runs, in the order in which it starts. Stop has an order of
 // its own: the streams end first.
 func (n *Node) parts() []part {
-	parts := []part{
+	return []part{
 		{n.open, func(context.Context) error { return n.dir.close() }},
 		{n.supplied, func(context.Context) error { return nil }},
+		{n.find, func(context.Context) error { n.stopFinding(); return nil }},
+		{n.proxy.Start, func(ctx context.Context) error { n.proxy.Stop(ctx); return nil }},
+		{n.prober.Start, func(context.Context) error { n.prober.Stop(); return nil }},
+		{n.askEngines, func(context.Context) error { n.stopAsking(); return nil }},
+		{n.admin.Start, n.admin.Stop},
+		{n.remember, func(context.Context) error { return nil }},
+		{n.joinCluster, n.leaveCluster},
+		{n.agree, n.disagree},
 	}
-	for _, f := range n.finders {
-		parts = append(parts, part{f.Start, func(context.Context) error { f.Stop(); return nil }})
-	}
-	return append(parts,
-		part{n.proxy.Start, func(ctx context.Context) error { n.proxy.Stop(ctx); return nil }},
-		part{n.prober.Start, func(context.Context) error { n.prober.Stop(); return nil }},
-		part{n.askEngines, func(context.Context) error { n.stopAsking(); return nil }},
-		part{n.admin.Start, n.admin.Stop},
-		part{n.remember, func(context.Context) error { return nil }},
-		part{n.joinCluster, n.leaveCluster},
-		part{n.agree, n.disagree},
-	)
 }
 
 // Start brings the node up and returns when it serves, or with all undone.
@@ -195,26 +179,23 @@ func (n *Node) Start(ctx context.Context) error {
 			return err
 		}
 	}
+	n.beginReloads()
 	n.mu.Lock()
 	n.ready = true
 	n.mu.Unlock()
-	n.log.Info("serving", "node", n.cfg.Node.Name, "id", n.dir.id, "proxy", n.ProxyAddrs(), "admin", n.AdminAddr())
+	n.log.Info("serving", "node", n.cfg().Node.Name, "id", n.dir.id, "proxy", n.ProxyAddrs(), "admin", n.AdminAddr())
 	return nil
 }
 
 func (n *Node) open(context.Context) (err error) {
-	n.dir, err = openDataDir(n.cfg.Node.DataDir)
+	n.dir, err = openDataDir(n.cfg().Node.DataDir)
 	return err
 }
 
 // supplied gives the pools the backends of the file, as operators would have
 // them.
 func (n *Node) supplied(context.Context) error {
-	listed := map[string][]backend.Config{}
-	for name, pool := range n.cfg.Pools {
-		listed[name] = pool.Backends
-	}
-	if n.cfg.Cluster.On() {
+	if n.cfg().Cluster.On() {
 		m, err := meta.Load(n.dir.path)
 		if err != nil {
 			return err
@@ -223,8 +204,22 @@ func (n *Node) supplied(context.Context) error {
 			n.supply.agreed = m.Pools // who comes back knows what was decided
 		}
 	}
-	return n.supply.start(filepath.Join(n.dir.path, "operator.json"), listed)
+	return n.supply.start(filepath.Join(n.dir.path, "operator.json"), listed(n.cfg().Pools))
 }
+
+func listed(pools map[string]proxy.PoolConfig) map[string][]backend.Config {
+	all := map[string][]backend.Config{}
+	for name, pool := range pools {
+		all[name] = pool.Backends
+	}
+	return all
+}
+
+// DrainTimeout is how long a drain that begins now may take; 0: as long as it needs.
+func (n *Node) DrainTimeout() time.Duration { return n.cfg().Node.DrainTimeout }
+
+// cfg is the configuration in force; a reload replaces it whole.
+func (n *Node) cfg() *Config { return n.conf.Load() }
 
 // Stop drains until ctx ends: readiness fails first, which who looks at it gets a
 // moment to notice; then new streams are refused, and running ones go on to their
@@ -244,13 +239,12 @@ func (n *Node) Stop(ctx context.Context) error {
 		n.drain = time.Now()
 	}
 	n.mu.Unlock()
+	n.endReloads()
 	n.log.Info("draining", "streams", n.proxy.InFlight(), "deadline", n.drain, "notice", notice)
 	n.sayDraining()
 	yielded := n.yield(ctx)
 	n.giveNotice(ctx, notice)
-	for _, f := range n.finders {
-		f.Stop()
-	}
+	n.stopFinding()
 	report := n.proxy.Stop(ctx)
 	n.prober.Stop()
 	n.stopAsking()

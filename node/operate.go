@@ -62,7 +62,7 @@ func (n *Node) ChangeBackend(id string, verb admin.Verb) error {
 		return noBackend(id, "any pool")
 	}
 	if verb == admin.Eject {
-		p.Eject(b, time.Now(), n.cfg.Pools[p.Name].Outlier.BaseEjection)
+		p.Eject(b, time.Now(), n.cfg().Pools[p.Name].Outlier.BaseEjection)
 	} else {
 		p.Admit(b, time.Now())
 	}
@@ -118,7 +118,7 @@ func chosen(p *backend.Pool) api.Policy {
 
 // drainEnd is when a drain that begins now is given up; zero: never.
 func (n *Node) drainEnd(pool string, now time.Time) time.Time {
-	limit := n.cfg.Pools[pool].Backend.DrainTimeout
+	limit := n.cfg().Pools[pool].Backend.DrainTimeout
 	if limit == 0 {
 		return time.Time{}
 	}

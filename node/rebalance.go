@@ -17,7 +17,7 @@ var _ shards.Pools = planned{}
 
 // Plan is the pool's settings, as operators have switched them, and its load.
 func (p planned) Plan(pool string) (c backend.RebalanceConfig, v shards.View, ok bool) {
-	c = p.n.cfg.Pools[pool].Rebalance
+	c = p.n.cfg().Pools[pool].Rebalance
 	c.Enabled = p.n.rebalances(pool)
 	for _, at := range p.n.proxy.Pools() {
 		if at.Name == pool {
@@ -29,7 +29,7 @@ func (p planned) Plan(pool string) (c backend.RebalanceConfig, v shards.View, ok
 
 // Names are the pools with sessions.
 func (p planned) Names() (all []string) {
-	for name, c := range p.n.cfg.Pools {
+	for name, c := range p.n.cfg().Pools {
 		if c.Sticky != nil {
 			all = append(all, name)
 		}
@@ -54,7 +54,7 @@ func (n *Node) rebalances(pool string) bool {
 	if word, ok := n.rests.Load(pool); ok && word != "" {
 		return word == "on"
 	}
-	return n.cfg.Pools[pool].Rebalance.Enabled
+	return n.cfg().Pools[pool].Rebalance.Enabled
 }
 
 // SetRebalance answers POST /v1/pools/{pool}/rebalance.

@@ -29,7 +29,7 @@ func newRules(n *Node) rules { return rules{n: n, homes: new(sync.Map), sets: ne
 
 // Pool is what was agreed on for a pool's sessions, else what this node's file says.
 func (r rules) Pool(pool string) shards.Rule {
-	c, ok := r.n.cfg.Pools[pool]
+	c, ok := r.n.cfg().Pools[pool]
 	if !ok || c.Sticky == nil {
 		return shards.Rule{}
 	}
@@ -55,7 +55,7 @@ func (r rules) Of(id string) string {
 		return pool.(string)
 	}
 	only := ""
-	for name, c := range r.n.cfg.Pools {
+	for name, c := range r.n.cfg().Pools {
 		if c.Sticky == nil {
 			continue
 		}
@@ -73,7 +73,7 @@ func (r rules) Of(id string) string {
 
 // sticky is how many pools have sessions.
 func (r rules) sticky() (n int) {
-	for _, c := range r.n.cfg.Pools {
+	for _, c := range r.n.cfg().Pools {
 		if c.Sticky != nil {
 			n++
 		}
@@ -97,7 +97,7 @@ type revised struct{ shards.Set }
 // stand in, and their revision is the time.
 func (r rules) Sets() (all []shards.Set) {
 	q := r.n.quorum.Load()
-	for name, c := range r.n.cfg.Pools {
+	for name, c := range r.n.cfg().Pools {
 		if c.Sticky == nil {
 			continue
 		}
@@ -146,7 +146,7 @@ func (r rules) Dead(node string) bool {
 // doubt; between turns where one drains or was removed.
 func (r rules) Leaving() (all []shards.Leaver) {
 	now := time.Now()
-	for name, c := range r.n.cfg.Pools {
+	for name, c := range r.n.cfg().Pools {
 		p := r.pool(name)
 		if c.Sticky == nil || p == nil {
 			continue

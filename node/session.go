@@ -64,7 +64,7 @@ func (n *Node) MoveSession(ctx context.Context, pool, key, to string) error {
 
 // sessionsOf is who knows of a pool's sessions.
 func (n *Node) sessionsOf(pool string) (*shards.Router, error) {
-	c, ok := n.cfg.Pools[pool]
+	c, ok := n.cfg().Pools[pool]
 	switch r := n.router(); {
 	case !ok:
 		return nil, refuse(admin.NotFound, "there is no pool %q; GET /v1/pools lists what there is", pool)

@@ -69,7 +69,7 @@ func (t turn) Rebind(ctx context.Context, seen proxy.Home, reason string, propos
 
 // astray is a turn before there is a cluster: nobody can agree, so the pool picks.
 func (s sessions) astray(pool string, propose func() string) (proxy.Turn, error) {
-	if c := s.n.cfg.Pools[pool].Sticky; c != nil && c.Strict() {
+	if c := s.n.cfg().Pools[pool].Sticky; c != nil && c.Strict() {
 		return nil, proxy.ErrNoLeader
 	}
 	return stray{proxy.Home{Backend: propose(), Lookup: proxy.LookupFallback, Provisional: true}}, nil

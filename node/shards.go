@@ -24,11 +24,11 @@ import (
 const lookAround = 5 * time.Second
 
 // agrees tells whether this node has anything to agree on.
-func (n *Node) agrees() bool { return n.cfg.Cluster.On() || n.sticks() }
+func (n *Node) agrees() bool { return n.cfg().Cluster.On() || n.sticks() }
 
 // sticks tells whether a pool has sessions.
 func (n *Node) sticks() bool {
-	for _, p := range n.cfg.Pools {
+	for _, p := range n.cfg().Pools {
 		if p.Sticky != nil {
 			return true
 		}
@@ -44,11 +44,11 @@ func (n *Node) remember(context.Context) error {
 	}
 	rules := newRules(n)
 	o := quorum.Options{
-		Self: quorum.Peer{ID: n.dir.id, Name: n.cfg.Node.Name, Zone: n.cfg.Node.Zone}, Dir: n.dir.path, Config: n.cfg.Shards,
+		Self: quorum.Peer{ID: n.dir.id, Name: n.cfg().Node.Name, Zone: n.cfg().Node.Zone}, Dir: n.dir.path, Config: n.cfg().Shards,
 		Log: n.log.With("component", "quorum"), Metrics: n.registry, Dial: n.opt.DialPeers, Listen: n.opt.ListenPeers,
 		Pools: planned{n}, Rules: rules, Fates: rules,
 	}
-	if c := n.cfg.Cluster; c.On() {
+	if c := n.cfg().Cluster; c.On() {
 		o.RPC, o.Expect, o.Around = c.rpc(), c.BootstrapExpect, around{n}
 		o.Names, o.Changed = n.named, n.agreedOn
 		if len(c.Seeds) > 0 {
@@ -98,7 +98,7 @@ func (n *Node) yield(ctx context.Context) <-chan struct{} {
 // RPCAddr is where other nodes reach this one's calls, its port resolved; empty
 // for a node alone.
 func (n *Node) RPCAddr() string {
-	if q := n.quorum.Load(); q != nil && n.cfg.Cluster.On() {
+	if q := n.quorum.Load(); q != nil && n.cfg().Cluster.On() {
 		return q.Addr().String()
 	}
 	return ""
@@ -155,7 +155,7 @@ func (a around) reached(c *gossip.Cluster, listens net.Addr) string {
 		return ""
 	}
 	host := at.Addr().Unmap()
-	if host.IsUnspecified() || a.n.cfg.Cluster.Advertise != "" {
+	if host.IsUnspecified() || a.n.cfg().Cluster.Advertise != "" {
 		host = c.Addr().Addr()
 	}
 	return net.JoinHostPort(host.String(), strconv.Itoa(int(at.Port())))

@@ -203,13 +203,31 @@ func (s *supply) put(next decisions) error {
 	return nil
 }
 
-// applyAll hands every pool its backends; mu is held.
-func (s *supply) applyAll() error {
-	owner, own := map[string]string{}, map[string][]backend.Config{}
+// relist has another configuration's lists in force. commit is handed what they come
+// to; where it fails, nothing has changed.
+func (s *supply) relist(listed map[string][]backend.Config, sourced func(pool string) bool, commit func(map[string][]backend.Config) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	listed, s.listed = s.listed, listed
+	found := s.found
+	s.found = maps.Clone(found)
+	maps.DeleteFunc(s.found, func(pool string, _ []backend.Config) bool { return !sourced(pool) })
+	if err := commit(s.sums()); err != nil {
+		s.listed, s.found = listed, found
+		return err
+	}
+	s.compare()
+	if err := s.applyAll(); err != nil {
+		s.log.Error("what operators decided is not in force in all pools", "err", err)
+	}
+	return nil
+}
+
+// sums are the lists of all pools, each id in one; mu is held.
+func (s *supply) sums() map[string][]backend.Config {
+	owner, all := map[string]string{}, map[string][]backend.Config{}
 	for _, pool := range slices.Sorted(maps.Keys(s.listed)) {
-		own[pool] = s.ownSum(pool)
-		list := s.sum(pool)
-		list = slices.DeleteFunc(list, func(c backend.Config) bool {
+		all[pool] = slices.DeleteFunc(s.sum(pool), func(c backend.Config) bool {
 			other, twice := owner[c.ID]
 			if !twice {
 				owner[c.ID] = pool
@@ -221,6 +239,16 @@ func (s *supply) applyAll() error {
 			}
 			return true
 		})
+	}
+	return all
+}
+
+// applyAll hands every pool its backends; mu is held.
+func (s *supply) applyAll() error {
+	sums, own := s.sums(), map[string][]backend.Config{}
+	for _, pool := range slices.Sorted(maps.Keys(sums)) {
+		own[pool] = s.ownSum(pool)
+		list := sums[pool]
 		want := wanted{list: list, drained: map[string]bool{}, policy: s.decided.policy(pool), rest: s.decided.Rests[pool]}
 		for _, c := range list {
 			want.drained[c.ID] = s.decided.Backends[c.ID].Drained

@@ -19,12 +19,12 @@ func (n *Node) Status() api.Status {
 	members, alive := n.counted()
 	s := api.Status{
 		Node: api.Node{
-			ID: n.dir.id, Name: n.cfg.Node.Name, Version: Version().Version, State: state, Started: n.started,
+			ID: n.dir.id, Name: n.cfg().Node.Name, Version: Version().Version, State: state, Started: n.started,
 		},
 		Cluster:    api.Cluster{Members: members, Alive: alive},
 		Streams:    api.Streams{InFlight: n.proxy.InFlight(), Waiting: n.proxy.Waiting()},
 		Drain:      drain,
-		ConfigHash: n.cfg.Hash(),
+		ConfigHash: n.cfg().Hash(),
 	}
 	n.agreed(&s)
 	return s
@@ -52,7 +52,7 @@ func (n *Node) Backends() api.Backends {
 				InFlight: api.InFlight{Local: b.InFlight(), Cluster: b.InFlight() + int64(b.Elsewhere().InFlight), Waiting: b.Waiting()},
 			}
 			entry.Slow, entry.Speed, entry.StepTime = b.Slow(), b.Rate(), b.StepTime(now)
-			entry.Engine = n.engines.said(p.Name, b)
+			entry.Engine = n.said(p.Name, b)
 			if q := n.quorum.Load(); q != nil {
 				entry.Sessions = q.Sessions(b.ID)
 			}

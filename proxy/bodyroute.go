@@ -22,8 +22,8 @@ type jsonField struct{ name, value string }
 
 // route finds the pool of a request; nil where no route matches.
 func (c *client) route() (*pool, error) {
-	for i := range c.listener.routes {
-		r := &c.listener.routes[i]
+	for i := range c.gate.routes {
+		r := &c.gate.routes[i]
 		if !r.matches(&c.req) {
 			continue
 		}

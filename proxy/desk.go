@@ -10,6 +10,8 @@ import (
 // desk is what the goroutine that serves a connection works with. A stream that
 // goes on without a goroutine has none: it keeps a gist of what was on it.
 type desk struct {
+	gate *gate // what the configuration says, from the request's head on
+
 	req  wire.Request
 	resp wire.Response
 	up   wire.Relay  // the request's body
@@ -28,12 +30,14 @@ type desk struct {
 	hop    []byte  // the traceparent as it goes on; empty: the client's own does
 }
 
-// sit takes a desk.
-func (s *Server) sit() *desk {
-	if d, ok := s.desks.Get().(*desk); ok {
-		return d
+// sit takes a desk, for a connection of the listener.
+func (s *Server) sit(l *listener) *desk {
+	d, ok := s.desks.Get().(*desk)
+	if !ok {
+		d = &desk{}
 	}
-	return &desk{}
+	d.gate = l.gate.Load()
+	return d
 }
 
 // clear gives the desk back, with nothing on it but room to write.
@@ -80,7 +84,7 @@ func (c *client) leaveDesk() {
 
 // returnToDesk takes a desk again, and has the gist on it.
 func (c *client) returnToDesk() {
-	c.desk = c.server.sit()
+	c.desk = c.server.sit(c.listener)
 	if g := c.gist.record; g != nil {
 		c.req.Recall(g.request)
 		c.resp.Status = g.status

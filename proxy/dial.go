@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -46,9 +47,9 @@ func (p *pool) dial(ctx context.Context, s *Server, b *backend.Backend) (*wire.L
 // Connect opens a connection to a backend in the way in which those of streams
 // are opened, TLS and all, for those who ask it something else. It is theirs.
 func (s *Server) Connect(ctx context.Context, pool string, b *backend.Backend) (net.Conn, error) {
-	p, ok := s.pools[pool]
+	p, ok := s.now.Load().pools[pool]
 	if !ok {
-		panic("BUG: there is no pool " + pool)
+		return nil, fmt.Errorf("there is no pool %q any more", pool)
 	}
 	return p.connect(ctx, s, b)
 }
@@ -109,7 +110,7 @@ func (s *Server) resolveLoop() {
 	tick := time.NewTicker(s.resolveEvery)
 	defer tick.Stop()
 	for {
-		for _, p := range s.pools {
+		for _, p := range s.now.Load().all() {
 			for _, b := range p.Backends() {
 				p.resolve(s, b)
 			}

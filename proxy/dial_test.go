@@ -363,7 +363,7 @@ func TestBackendMoves(t *testing.T) {
 		return ""
 	})
 	idle(1)
-	r.pools["p"].of(r.pools["p"].Backends()[0]).idle.DropRemote(func(net.Addr) bool { return true })
+	r.now.Load().pools["p"].of(r.now.Load().pools["p"].Backends()[0]).idle.DropRemote(func(net.Addr) bool { return true })
 	is("127.0.0.3")
 
 	close(next)

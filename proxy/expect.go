@@ -20,7 +20,7 @@ func (s *Stream) goAhead() {
 		return
 	}
 	s.continued = true
-	_ = c.conn.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n"), c.server.cfg.Timeouts.WriteIdle)
+	_ = c.conn.Write([]byte("HTTP/1.1 100 Continue\r\n\r\n"), c.gate.timeouts.WriteIdle)
 }
 
 // readHead reads the next head of the answer.
@@ -91,7 +91,7 @@ func (c *client) lastHop() error {
 		return &failure{code: backend.BadRequest, reason: backend.Refused, message: "a TRACE is not answered here; send it with a higher Max-Forwards, or none"}
 	}
 	c.close = c.close || !c.bodyRead()
-	if err := c.conn.Write(c.answer("200 OK", "text/plain; charset=utf-8", "", ""), c.server.cfg.Timeouts.WriteIdle); err != nil {
+	if err := c.conn.Write(c.answer("200 OK", "text/plain; charset=utf-8", "", ""), c.gate.timeouts.WriteIdle); err != nil {
 		return sinkFailure(err)
 	}
 	c.resp.Status = 200

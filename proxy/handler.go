@@ -38,13 +38,14 @@ type client struct {
 }
 
 func newClient(s *Server, l *listener, nc net.Conn) *client {
-	c := &client{server: s, listener: l, secure: l.keys != nil, born: time.Now(), desk: s.sit()}
+	c := &client{server: s, listener: l, born: time.Now(), desk: s.sit(l)}
+	c.secure = c.gate.keys != nil
 	c.stream.client = c
-	c.conn = wire.NewConn(nc, &s.stock, s.watcher, c)
+	c.conn = wire.NewConn(s.dress(c.gate, nc), &s.stock, s.watcher, c)
 	c.addr = "unknown"
 	if at, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
 		ip := at.AddrPort().Addr().Unmap()
-		c.addr, c.trusted = ip.String(), l.trusts(ip)
+		c.addr, c.trusted = ip.String(), c.gate.trusts(ip)
 	}
 	return c
 }
@@ -62,8 +63,8 @@ func (c *client) hangUp() {
 
 // serve carries one exchange after the other.
 func (c *client) serve() {
-	t := c.server.cfg.Timeouts
-	c.conn.Serve(&c.req, wire.HeadLimits{Idle: t.KeepaliveIdle, Total: t.RequestHeader, Bytes: int(c.listener.cfg.MaxRequestHeader)}, c)
+	t := c.gate.timeouts
+	c.conn.Serve(&c.req, wire.HeadLimits{Idle: t.KeepaliveIdle, Total: t.RequestHeader, Bytes: int(c.gate.cfg.MaxRequestHeader)}, c)
 	if c.detached {
 		c.detached = false
 		c.detach()
@@ -102,6 +103,7 @@ func (c *client) Handle(err error) (again bool) {
 	if nobody(err) {
 		return false
 	}
+	c.gate = c.listener.gate.Load()
 	c.close = err != nil || c.req.Close
 	c.up, c.fields, c.bodyWait, c.told = wire.Relay{Length: c.req.Length}, nil, 0, ""
 	if err == nil && c.ready() {
@@ -228,7 +230,7 @@ func (c *client) appendHead(dst []byte, hostname string) []byte {
 
 // ready answers the listener's ready_path.
 func (c *client) ready() bool {
-	if path := c.listener.cfg.ReadyPath; path == "" || string(c.req.Target) != path {
+	if path := c.gate.cfg.ReadyPath; path == "" || string(c.req.Target) != path {
 		return false
 	}
 	if c.close = c.close || c.req.Length != 0; c.close && (c.req.Length != 0 || len(c.conn.Buffered()) > 0) {
@@ -238,7 +240,7 @@ func (c *client) ready() bool {
 	if err := c.server.opt.Ready(); err != nil {
 		status, text = "503 Service Unavailable", err.Error()+"\n"
 	}
-	if c.conn.Write(c.answer(status, "text/plain; charset=utf-8", "", text), c.server.cfg.Timeouts.WriteIdle) != nil {
+	if c.conn.Write(c.answer(status, "text/plain; charset=utf-8", "", text), c.gate.timeouts.WriteIdle) != nil {
 		c.close = true
 	}
 	return true

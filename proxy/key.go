@@ -154,7 +154,7 @@ func (c *client) origin() string {
 			if !ok {
 				return from
 			}
-			if from = addr.String(); !c.listener.trusts(addr) {
+			if from = addr.String(); !c.gate.trusts(addr) {
 				return from
 			}
 			line = line[:max(i, 0)]

@@ -17,7 +17,7 @@ import (
 
 // doorMetrics count what happens before a connection's first request.
 type doorMetrics struct {
-	keyrings []*keyring
+	keyrings func() []*keyring // that are looked after
 
 	handshakes *prometheus.CounterVec
 	proxied    *prometheus.CounterVec
@@ -25,11 +25,12 @@ type doorMetrics struct {
 	reloads, expiry *prometheus.Desc
 }
 
-func newDoorMetrics() *doorMetrics {
+func newDoorMetrics(keyrings func() []*keyring) *doorMetrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "starling", Name: name, Help: help}, labels)
 	}
 	return &doorMetrics{
+		keyrings:   keyrings,
 		handshakes: counter("tls_handshake_errors_total", "Connections of clients that ended in the TLS handshake.", "listener"),
 		proxied:    counter("proxy_protocol_errors_total", "Connections closed for their PROXY protocol header: from a peer that is not trusted, or broken.", "listener", "cause"),
 		reloads:    prometheus.NewDesc("starling_tls_reload_success", "1: the certificate files hold what is in force; 0: they cannot be used, and the old ones are.", []string{"of"}, nil),
@@ -37,19 +38,13 @@ func newDoorMetrics() *doorMetrics {
 	}
 }
 
-// hold has a keyring looked after, where it has files.
-func (m *doorMetrics) hold(k *keyring) {
-	if k != nil && k.cert+k.ca != "" {
-		m.keyrings = append(m.keyrings, k)
-	}
-}
-
 // begin has a listener's counts begin at 0 rather than with the first error.
 func (m *doorMetrics) begin(l *listener) {
-	if l.keys != nil {
+	d := l.gate.Load()
+	if d.keys != nil {
 		m.handshakes.WithLabelValues(l.address())
 	}
-	if l.cfg.ProxyProtocol {
+	if d.cfg.ProxyProtocol {
 		m.proxied.WithLabelValues(l.address(), "untrusted")
 		m.proxied.WithLabelValues(l.address(), "broken")
 	}
@@ -67,7 +62,7 @@ func (m *doorMetrics) Describe(ch chan<- *prometheus.Desc) {
 func (m *doorMetrics) Collect(ch chan<- prometheus.Metric) {
 	m.handshakes.Collect(ch)
 	m.proxied.Collect(ch)
-	for _, k := range m.keyrings {
+	for _, k := range m.keyrings() {
 		good := 0.0
 		if k.good.Load() {
 			good = 1
@@ -83,9 +78,9 @@ func (m *doorMetrics) Collect(ch chan<- prometheus.Metric) {
 // can have open. Each takes a descriptor, and its stream's backend another.
 func (s *Server) warnDescriptors(limit int64) {
 	var asked int64
-	for _, l := range s.routers {
-		if l.cfg.MaxConnections > 0 { // auto follows from the limit
-			asked += 2 * l.limit
+	for _, l := range s.now.Load().listeners {
+		if d := l.gate.Load(); d.cfg.MaxConnections > 0 { // auto follows from the limit
+			asked += 2 * d.limit
 		}
 	}
 	if need := asked + spareDescriptors; asked > 0 && need > limit {
@@ -113,7 +108,7 @@ func (s *Server) acceptLoop(l *listener) {
 		}
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 		s.metrics.acceptErrors.Inc()
-		s.log.Warn("accept failed; trying again", "listener", l.cfg.Address, "pause", pause, "err", err)
+		s.log.Warn("accept failed; trying again", "listener", l.named, "pause", pause, "err", err)
 		select {
 		case <-s.ctx.Done():
 			return
@@ -124,10 +119,11 @@ func (s *Server) acceptLoop(l *listener) {
 
 // take serves a connection, or refuses it where there are too many.
 func (s *Server) take(l *listener, nc net.Conn) {
-	c := newClient(s, l, s.dress(l, nc))
-	if l.open.Add(1); l.limit > 0 && l.open.Load() > l.limit {
+	c := newClient(s, l, nc)
+	limit := c.gate.limit
+	if l.open.Add(1); limit > 0 && l.open.Load() > limit {
 		c.tooMany = true
-		if l.open.Load() > l.limit+refusals {
+		if l.open.Load() > limit+refusals {
 			l.open.Add(-1)
 			c.conn.Close()
 			s.metrics.shed("", backend.TooManyConnections)
@@ -196,30 +192,30 @@ func (s *Server) leave(c *client) {
 const refusals = 100
 
 // dress puts TLS over a connection that is to have it; nothing is read yet.
-func (s *Server) dress(l *listener, nc net.Conn) net.Conn {
-	if l.keys == nil {
+func (s *Server) dress(d *gate, nc net.Conn) net.Conn {
+	if d.keys == nil {
 		return nc
 	}
-	if l.cfg.ProxyProtocol {
+	if d.cfg.ProxyProtocol {
 		nc = wire.NewFront(nc, &s.stock)
 	}
-	return tls.Server(nc, l.keys.config.Load())
+	return tls.Server(nc, d.keys.config.Load())
 }
 
 // greet serves a connection after it has taken what comes before the first
 // request, in the time that a head may take: a PROXY protocol header, the TLS
 // handshake. Where that fails, the connection is closed.
 func (c *client) greet() {
-	if !c.listener.cfg.ProxyProtocol && c.listener.keys == nil {
+	if !c.gate.cfg.ProxyProtocol && c.gate.keys == nil {
 		c.serve()
 		return
 	}
 	var by time.Time
-	if limit := c.server.cfg.Timeouts.RequestHeader; limit > 0 {
+	if limit := c.gate.timeouts.RequestHeader; limit > 0 {
 		by = time.Now().Add(limit)
 	}
 	err := c.relayed(by)
-	if err == nil && c.listener.keys != nil {
+	if err == nil && c.gate.keys != nil {
 		err = c.shake(by)
 	}
 	if err == nil {
@@ -229,7 +225,7 @@ func (c *client) greet() {
 	if errors.Is(err, wire.ErrIdle) {
 		c.server.metrics.timeout("request_header")
 	}
-	c.server.log.Debug("connection ended before its first request", "listener", c.listener.cfg.Address, "client", c.addr, "err", err)
+	c.server.log.Debug("connection ended before its first request", "listener", c.listener.named, "client", c.addr, "err", err)
 	c.end()
 }
 
@@ -239,7 +235,7 @@ var errUntrusted = errors.New("the peer is not among trusted_proxies")
 // on the client is whom it names, and is trusted by that address alone.
 func (c *client) relayed(by time.Time) error {
 	l := c.listener
-	if !l.cfg.ProxyProtocol {
+	if !c.gate.cfg.ProxyProtocol {
 		return nil
 	}
 	if !c.trusted {
@@ -258,7 +254,7 @@ func (c *client) relayed(by time.Time) error {
 		c.stream.mu.Lock() // others read the address
 		c.addr = h.Source.Addr().String()
 		c.stream.mu.Unlock()
-		c.trusted = l.trusts(h.Source.Addr())
+		c.trusted = c.gate.trusts(h.Source.Addr())
 	}
 	return nil
 }

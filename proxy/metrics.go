@@ -169,6 +169,13 @@ func (l *leavers) add(id string, now time.Time) {
 	l.when[id] = now
 }
 
+// some tells whether any is left to forget.
+func (l *leavers) some() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.when) > 0
+}
+
 // due takes those out who left long enough ago.
 func (l *leavers) due(now time.Time) (ids []string) {
 	l.mu.Lock()
@@ -194,6 +201,16 @@ func (m *metrics) forget(p *pool, now time.Time) {
 		m.durations.DeletePartialMatch(labels)
 		m.firstBytes.DeletePartialMatch(labels)
 		m.ejections.DeletePartialMatch(labels)
+	}
+}
+
+// forgetPool takes away the series of a pool that is gone.
+func (m *metrics) forgetPool(name string) {
+	labels := prometheus.Labels{"pool": name}
+	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
+		m.streams, m.retries, m.exhausted, m.waits, m.sheds, m.lookups, m.compared.streams, m.compared.durations, m.compared.firstBytes,
+	} {
+		v.DeletePartialMatch(labels)
 	}
 }
 
@@ -247,7 +264,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(m.replay, float64(m.server.replay.Load()))
 	now := time.Now()
-	for _, p := range m.server.pools {
+	for _, p := range m.server.now.Load().all() {
 		gauge(m.waiting, float64(p.Waiting()), p.Name)
 		gauge(m.panics, truth(p.Panic()), p.Name)
 		steps, streams := p.Spread(now)
@@ -264,7 +281,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-	for _, l := range m.server.routers {
+	for _, l := range m.server.now.Load().listeners {
 		gauge(m.connections, float64(l.open.Load()), l.address())
 	}
 }

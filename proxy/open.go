@@ -207,7 +207,7 @@ func (s *Stream) awaitAnswer(l *wire.Link) error {
 			continue // HTTP/1.0 knows none, and who did not ask for a 100, or had it, need not see it
 		}
 		s.continued = s.continued || c.resp.Status == 100
-		if err := c.conn.Write(c.resp.AppendAnswer(nil, wire.Answering{}), c.server.cfg.Timeouts.WriteIdle); err != nil {
+		if err := c.conn.Write(c.resp.AppendAnswer(nil, wire.Answering{}), c.gate.timeouts.WriteIdle); err != nil {
 			return sinkFailure(err)
 		}
 	}

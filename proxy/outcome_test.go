@@ -210,7 +210,7 @@ func TestConnectComesAsStreamsDo(t *testing.T) {
 	if head := readHead(bufio.NewReader(nc)); !strings.HasPrefix(head, "HTTP/1.1 200") {
 		t.Errorf("head %q", head)
 	}
-	if used := r.Server.pools["p"].of(b).used.Load(); used != 0 || b.InFlight() != 0 {
+	if used := r.Server.now.Load().pools["p"].of(b).used.Load(); used != 0 || b.InFlight() != 0 {
 		t.Errorf("%d connections and %d streams are counted", used, b.InFlight())
 	}
 }

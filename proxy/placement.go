@@ -66,7 +66,7 @@ func (s *Server) sampleLoop() {
 		case <-s.ctx.Done():
 			return
 		case now := <-tick.C:
-			for _, p := range s.pools {
+			for _, p := range s.now.Load().all() {
 				p.Sample(now)
 			}
 		}

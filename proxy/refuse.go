@@ -105,7 +105,7 @@ func (c *client) refuse(f *failure) (again bool) {
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
-	if c.conn.Write(c.answer(statusLine(f.code.Status()), "application/json", extra, string(text)+"\n"), c.server.cfg.Timeouts.WriteIdle) != nil {
+	if c.conn.Write(c.answer(statusLine(f.code.Status()), "application/json", extra, string(text)+"\n"), c.gate.timeouts.WriteIdle) != nil {
 		return false
 	}
 	c.told = f.code

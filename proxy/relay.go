@@ -16,14 +16,14 @@ func (s *Stream) relay() error {
 		return s.tunnel()
 	}
 	plain := c.resp.Length == wire.Chunked && c.req.HTTP10
-	c.close = c.close || plain || c.resp.Length == wire.UntilClose || c.server.leaving.Load() || !c.bodyRead()
+	c.close = c.close || plain || c.resp.Length == wire.UntilClose || c.leaves() || !c.bodyRead()
 	l, err := s.answer(Streaming)
 	if err != nil {
 		return err
 	}
 	c.down = wire.Relay{
 		From: &l.End, To: &c.conn.End, Length: c.resp.Length, Plain: plain,
-		ReadIdle: s.pool.cfg.Timeouts.StreamIdle, WriteIdle: c.server.cfg.Timeouts.WriteIdle, Sent: &s.out, Later: s.later(),
+		ReadIdle: s.pool.cfg.Timeouts.StreamIdle, WriteIdle: c.gate.timeouts.WriteIdle, Sent: &s.out, Later: s.later(),
 		Events: c.counted(), Pace: s.pace(),
 	}
 	if err = s.down(); err == wire.ErrDetached {

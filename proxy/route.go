@@ -12,15 +12,25 @@ import (
 	"github.com/starling-lb/starling/proxy/wire"
 )
 
-// listener is one address and the routes behind it.
+// listener is one address. It lives as long as its socket and the last of its
+// connections; what the configuration says of it is its gate.
 type listener struct {
-	cfg     ListenerConfig
-	socket  net.Listener
-	limit   int64 // connections at most; 0: no limit
-	open    atomic.Int64
-	trusted []netip.Prefix
-	keys    *keyring // nil: clients come without TLS
-	routes  []route
+	named  string // its address in the configuration
+	socket net.Listener
+	open   atomic.Int64 // connections
+	gate   atomic.Pointer[gate]
+	shut   atomic.Bool // it is in the configuration no more: its connections end as they fall idle
+}
+
+// gate is what the configuration says of a listener, and where its requests go.
+// It never changes: a request goes by the one that it found.
+type gate struct {
+	cfg      ListenerConfig
+	timeouts ClientTimeouts
+	limit    int64 // connections at most; 0: no limit
+	trusted  []netip.Prefix
+	keys     *keyring // nil: clients come without TLS
+	routes   []route
 }
 
 type route struct {
@@ -33,8 +43,8 @@ type route struct {
 	pool     *pool
 }
 
-func newListener(cfg ListenerConfig, pools map[string]*pool) (*listener, error) {
-	l := &listener{cfg: cfg, limit: int64(cfg.MaxConnections)}
+func newGate(cfg ListenerConfig, timeouts ClientTimeouts, pools map[string]*pool) (*gate, error) {
+	l := &gate{cfg: cfg, timeouts: timeouts, limit: int64(cfg.MaxConnections)}
 	if cfg.MaxConnections < 0 {
 		l.limit = min(max(wire.DescriptorLimit()-1000, 1000)/2, 50000)
 	}
@@ -76,7 +86,7 @@ func newRoute(c RouteConfig, p *pool) route {
 }
 
 // trusts tells whether the client is a proxy whose word is believed.
-func (l *listener) trusts(addr netip.Addr) bool {
+func (l *gate) trusts(addr netip.Addr) bool {
 	for _, p := range l.trusted {
 		if p.Contains(addr) {
 			return true
@@ -125,5 +135,5 @@ func (l *listener) address() string {
 	if l.socket != nil {
 		return l.socket.Addr().String()
 	}
-	return l.cfg.Address
+	return l.named
 }

@@ -41,11 +41,12 @@ type Options struct {
 	Resolve  Resolver     // of backends' names; nil: the system's
 	Ready    func() error // for ready_path: nil when the node may get traffic
 	Sessions Sessions     // nil: streams go anywhere
+	Tight    func()       // as backend.Pool.Tight; nil: nobody is told
 }
 
 // Server is the data plane of one node.
 type Server struct {
-	cfg     Config
+	cfg     Config // that it began with: of what no reload changes
 	opt     Options
 	log     *slog.Logger
 	metrics *metrics
@@ -57,8 +58,9 @@ type Server struct {
 	hands   chan *client // to goroutines that are free; nil ends one
 	free    atomic.Int64 // goroutines that are free
 	watcher *wire.Watcher
-	pools   map[string]*pool
-	routers []*listener
+
+	now      atomic.Pointer[layout]
+	changing sync.Mutex // held while now is replaced
 
 	leaving  atomic.Bool // answers say that their connections close
 	draining atomic.Bool
@@ -83,32 +85,20 @@ type Server struct {
 // New checks the configuration against itself and builds the server.
 func New(cfg Config, opt Options) (*Server, error) {
 	s := &Server{
-		cfg: cfg, opt: opt, log: opt.Logger, doors: newDoorMetrics(), pools: map[string]*pool{}, clients: map[*client]struct{}{}, hands: make(chan *client),
+		cfg: cfg, opt: opt, log: opt.Logger, clients: map[*client]struct{}{}, hands: make(chan *client),
 		keysEvery: keysEvery, resolveEvery: resolveEvery,
 	}
 	if s.opt.Resolve == nil {
 		s.opt.Resolve = systemResolver
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.metrics = newMetrics(s)
-	for name, c := range cfg.Pools {
-		p, err := s.newPool(name, c)
-		if err != nil {
-			return nil, err
-		}
-		s.pools[name] = p
+	s.metrics, s.doors = newMetrics(s), newDoorMetrics(s.keyrings)
+	first, gates, err := s.draw(cfg, &layout{})
+	if err != nil {
+		return nil, err
 	}
-	for _, c := range cfg.Listeners {
-		l, err := newListener(c, s.pools)
-		if err != nil {
-			return nil, err
-		}
-		if l.keys, err = listenerKeys(c); err != nil {
-			return nil, err
-		}
-		s.doors.hold(l.keys)
-		s.routers = append(s.routers, l)
-	}
+	first.hang(gates)
+	s.now.Store(first)
 	if err := errors.Join(s.metrics.register(opt.Registry), opt.Registry.Register(s.doors)); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
@@ -125,22 +115,13 @@ func (s *Server) Start(ctx context.Context) error {
 		s.closeRecords()
 		return err
 	}
-	for _, l := range s.routers {
-		if l.socket, err = s.opt.Listen(ctx, "tcp", l.cfg.Address); err != nil {
-			s.closeListeners()
-			s.watcher.Stop()
-			s.closeRecords()
-			return fmt.Errorf("listener %s: %w", l.cfg.Address, err)
-		}
-		if l.keys == nil {
-			l.socket = wire.Quick(l.socket)
-		}
+	if err := s.listen(ctx, s.now.Load().listeners, s.now.Load().gates()); err != nil {
+		s.watcher.Stop()
+		s.closeRecords()
+		return err
 	}
 	s.warnDescriptors(wire.DescriptorLimit())
-	for _, l := range s.routers {
-		s.doors.begin(l)
-		s.tasks.Go(func() { s.acceptLoop(l) })
-	}
+	s.accept(s.now.Load().listeners)
 	s.tasks.Go(s.keysLoop)
 	s.tasks.Go(s.resolveLoop)
 	s.tasks.Go(s.sweepLoop)
@@ -151,7 +132,7 @@ func (s *Server) Start(ctx context.Context) error {
 // Addrs are the listeners' addresses, ports resolved.
 func (s *Server) Addrs() []string {
 	var addrs []string
-	for _, l := range s.routers {
+	for _, l := range s.now.Load().listeners {
 		addrs = append(addrs, l.socket.Addr().String())
 	}
 	return addrs
@@ -160,7 +141,7 @@ func (s *Server) Addrs() []string {
 // Update makes a pool's backends what list says, while streams run; see
 // backend.Pool.Update.
 func (s *Server) Update(name string, list []backend.Config) error {
-	p, ok := s.pools[name]
+	p, ok := s.now.Load().pools[name]
 	if !ok {
 		return fmt.Errorf("there is no pool %q", name)
 	}
@@ -172,6 +153,9 @@ type Report struct {
 	Finished int64 // streams that ran to their end after Stop was called
 	Cut      int64 // streams that were cut when its time was over
 }
+
+// leaves tells whether the answer says that the connection closes.
+func (c *client) leaves() bool { return c.server.leaving.Load() || c.listener.shut.Load() }
 
 // Announce comes before a drain: requests are served as before, but the answers
 // say that their connections close, so that the clients' next go elsewhere.
@@ -201,7 +185,7 @@ func (s *Server) Stop(ctx context.Context) Report {
 	s.cut()
 	s.watcher.Stop()
 	s.closeRecords()
-	for _, p := range s.pools {
+	for _, p := range s.now.Load().all() {
 		p.close()
 	}
 	cut := s.cutCount.Load()
@@ -250,11 +234,9 @@ func (s *Server) each(f func(*client)) {
 }
 
 func (s *Server) closeListeners() {
-	for _, l := range s.routers {
-		if l.socket != nil {
-			_ = l.socket.Close()
-		}
-	}
+	s.changing.Lock() // no reload opens another one from here on
+	defer s.changing.Unlock()
+	closeSockets(s.now.Load().listeners)
 }
 
 // sweepLoop closes backend connections that were unused for too long.
@@ -267,11 +249,17 @@ func (s *Server) sweepLoop() {
 			return
 		case <-tick.C:
 			s.dismiss()
-			for _, p := range s.pools {
+			for _, p := range s.now.Load().all() {
 				p.sweep()
 				s.metrics.forget(p, time.Now())
 				s.giveUpDrains(p, time.Now())
 			}
+			s.retire(time.Now())
+			s.each(func(c *client) {
+				if c.listener.shut.Load() {
+					c.hangUp()
+				}
+			})
 		}
 	}
 }

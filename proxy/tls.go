@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -213,11 +214,20 @@ func (k *keyring) load(f keyFiles) error {
 	return nil
 }
 
+// keyrings are those in force that have files.
+func (s *Server) keyrings() (all []*keyring) {
+	now := s.now.Load()
+	for _, l := range now.listeners {
+		all = append(all, l.gate.Load().keys)
+	}
+	for _, p := range now.pools {
+		all = append(all, p.keys)
+	}
+	return slices.DeleteFunc(all, func(k *keyring) bool { return k == nil || k.cert+k.ca == "" })
+}
+
 // keysLoop has every keyring look at its files now and then.
 func (s *Server) keysLoop() {
-	if len(s.doors.keyrings) == 0 {
-		return
-	}
 	tick := time.NewTicker(s.keysEvery)
 	defer tick.Stop()
 	for {
@@ -225,7 +235,7 @@ func (s *Server) keysLoop() {
 		case <-s.ctx.Done():
 			return
 		case <-tick.C:
-			for _, k := range s.doors.keyrings {
+			for _, k := range s.keyrings() {
 				k.look(s.log)
 			}
 		}

@@ -51,7 +51,7 @@ func (s *Stream) newTunnel() *tunnel {
 	t := &tunnel{stream: s, idle: idle, down: &c.down}
 	look := max(idle/8, min(idle, 1)) // how often a silent direction looks at the other one
 	t.up = wire.Relay{Length: wire.UntilClose, From: &c.conn.End, ReadIdle: look, WriteIdle: idle, Sent: &s.in}
-	c.down = wire.Relay{Length: wire.UntilClose, To: &c.conn.End, ReadIdle: look, WriteIdle: c.server.cfg.Timeouts.WriteIdle, Sent: &s.out}
+	c.down = wire.Relay{Length: wire.UntilClose, To: &c.conn.End, ReadIdle: look, WriteIdle: c.gate.timeouts.WriteIdle, Sent: &s.out}
 	if v, _ := c.resp.Field("upgrade"); bytes.EqualFold(v, []byte("websocket")) {
 		t.up.Frames, t.down.Frames = &wire.Frames{}, &wire.Frames{}
 		s.mu.Lock()

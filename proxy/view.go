@@ -10,7 +10,7 @@ import (
 // Pools are the pools by name.
 func (s *Server) Pools() []*backend.Pool {
 	var pools []*backend.Pool
-	for _, p := range s.pools {
+	for _, p := range s.now.Load().pools {
 		pools = append(pools, p.Pool)
 	}
 	slices.SortFunc(pools, func(a, b *backend.Pool) int { return cmp.Compare(a.Name, b.Name) })
@@ -23,7 +23,7 @@ func (s *Server) InFlight() int64 { return max(0, s.running.Load()-s.Waiting()) 
 
 // Waiting is the number of streams that wait for a place at a backend.
 func (s *Server) Waiting() (n int64) {
-	for _, p := range s.pools {
+	for _, p := range s.now.Load().all() {
 		n += p.Waiting()
 	}
 	return n

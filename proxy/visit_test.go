@@ -82,12 +82,12 @@ func TestKeyedAllocates(t *testing.T) {
 			})
 			here, there := net.Pipe()
 			defer func() { _, _ = here.Close(), there.Close() }()
-			c := newClient(s.Server, s.routers[0], there)
+			c := newClient(s.Server, s.now.Load().listeners[0], there)
 			go func() { _, _ = io.WriteString(here, "GET /?a=b HTTP/1.1\r\nHost: h\r\n"+tt.field+"\r\n\r\n") }()
 			if err := c.conn.ReadRequest(&c.req, wire.HeadLimits{Bytes: 1 << 16}); err != nil {
 				t.Fatal(err)
 			}
-			c.stream.pool = s.pools["p"]
+			c.stream.pool = s.now.Load().pools["p"]
 			if got := testing.AllocsPerRun(100, func() {
 				c.stream.visit = nil
 				if err := c.stream.keyed(); err != nil {
@@ -163,12 +163,12 @@ func BenchmarkTurn(b *testing.B) {
 	s := newSessionScene(b, func(*Config) {})
 	here, there := net.Pipe()
 	defer func() { _, _ = here.Close(), there.Close() }()
-	c := newClient(s.Server, s.routers[0], there)
+	c := newClient(s.Server, s.now.Load().listeners[0], there)
 	go func() { _, _ = io.WriteString(here, "GET / HTTP/1.1\r\nHost: h\r\nX-Session-ID: s\r\n\r\n") }()
 	if err := c.conn.ReadRequest(&c.req, wire.HeadLimits{Bytes: 1 << 16}); err != nil {
 		b.Fatal(err)
 	}
-	c.stream.pool = s.pools["p"]
+	c.stream.pool = s.now.Load().pools["p"]
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := errors.Join(c.stream.keyed(), c.stream.place()); err != nil {

@@ -35,7 +35,6 @@ type world struct {
 	before  func(from, to string, q question) <-chan struct{} // a question that waits for it, however long
 	after   func(from, to string, q question) <-chan struct{} // an answer that does
 	slow    map[[2]string]time.Duration                       // how late a feed's messages come
-	mute    map[string]bool                                   // nodes that get no feed
 	stalled bool                                              // nothing is committed
 	rate    map[string]float64                                // of a node's clock; 0: right
 	rules   map[string]Rule
@@ -107,7 +106,7 @@ func newWorld(t testing.TB, seed uint64, names []string, with ...func(*world)) *
 			"chat": {TTL: time.Hour, Drain: time.Minute, Wait: 250 * time.Millisecond},
 		},
 		dead: make(map[string]bool), bad: make(map[string]bool), believed: make(map[string]uint64),
-		slow: make(map[[2]string]time.Duration), mute: make(map[string]bool), rate: make(map[string]float64),
+		slow: make(map[[2]string]time.Duration), rate: make(map[string]float64),
 	}
 	for _, f := range with {
 		f(w)
@@ -408,8 +407,8 @@ func (f simFeeds) Follow(ctx context.Context, node, _ string, r Reader) {
 }
 
 func (f simFeeds) follow(ctx context.Context, node string, r Reader) error {
-	if err := f.w.carry(ctx, f.from, node); err != nil || f.w.muted(f.from) {
-		return errLost
+	if err := f.w.carry(ctx, f.from, node); err != nil {
+		return err
 	}
 	ctx, cut := context.WithCancel(ctx)
 	defer cut()
@@ -430,13 +429,7 @@ func (f simFeeds) follow(ctx context.Context, node string, r Reader) error {
 		})
 	})
 	for {
-		var mute bool
-		moved := f.w.get(func() { mute = f.w.mute[f.from] })
-		if mute {
-			return errLost
-		}
 		select {
-		case <-moved:
 		case m := <-messages:
 			var late time.Duration
 			f.w.get(func() { late = f.w.slow[[2]string{node, f.from}] })
@@ -459,11 +452,6 @@ func (f simFeeds) follow(ctx context.Context, node string, r Reader) error {
 type sent struct {
 	bytes []byte
 	at    time.Duration
-}
-
-func (w *world) muted(node string) (yes bool) {
-	w.get(func() { yes = w.mute[node] })
-	return yes
 }
 
 // simLog is one replica's view of the log.

@@ -2,6 +2,8 @@ package testcluster_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -75,4 +77,39 @@ func TestMostNodesLostForEver(t *testing.T) {
 	}
 	settled(t, c, 3, 0, 3, 4)
 	k.take(t, 3, 0, 3, 4)
+}
+
+// TestRestoredDirectory: a stopped node's directory is its backup. Lost and put
+// back, the node goes on as itself, with what was agreed meanwhile.
+func TestRestoredDirectory(t *testing.T) {
+	var mu sync.Mutex
+	dirs := map[string]string{}
+	c := agreeing(t, 3, func(cfg *node.Config) {
+		exposed(cfg)
+		mu.Lock()
+		defer mu.Unlock()
+		dirs[cfg.Node.Name] = cfg.Node.DataDir
+	})
+	k := newTalk(t, c, 30)
+	k.take(t, 2, 0, 1, 2)
+	c.Kill(2)
+	backup := filepath.Join(t.TempDir(), "n3")
+	if err := os.CopyFS(backup, os.DirFS(dirs["n3"])); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(dirs["n3"]); err != nil {
+		t.Fatal(err)
+	}
+	ledWithout(t, c, "n3", 0, 1)
+	more := newTalk(t, c, 60)
+	copy(more.homes, k.homes)
+	more.take(t, 2, 0, 1)
+	if err := os.CopyFS(dirs["n3"], os.DirFS(backup)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Restart(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	settled(t, c, 3, 0, 1, 2)
+	more.take(t, 2, 2)
 }

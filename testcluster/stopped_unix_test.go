@@ -212,7 +212,7 @@ func (l *ledger) overlaps() (all []string, moved int) {
 // turns through all of them and are moved: no two streams of a session are at two
 // backends at once.
 func TestOneBackendAtATime(t *testing.T) {
-	const lasts, sessions = 15 * time.Second, 6
+	const lasts, sessions = 15 * time.Second, 8
 	l := &ledger{streams: make(map[string][]*span)}
 	var backends []string
 	for _, id := range []string{"b1", "b2", "b3"} {
@@ -231,18 +231,21 @@ func TestOneBackendAtATime(t *testing.T) {
 	defer cancel()
 	var all sync.WaitGroup
 	var answered, refused tally
-	for i := range 3 * sessions {
+	for i := range 2 * sessions {
 		all.Go(func() {
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
 			for ctx.Err() == nil {
 				n := nodes[r.IntN(len(nodes))]
-				length := time.Duration(50+r.IntN(400)) * time.Millisecond
+				length := time.Duration(50+r.IntN(300)) * time.Millisecond
+				if r.IntN(3) == 0 {
+					length *= 7 // longer than a close may take to be noticed
+				}
 				if n.turn(ctx, browser, fmt.Sprint("s", i%sessions), length) {
 					answered.add()
 				} else {
 					refused.add()
 				}
-				pauseFor(ctx, time.Duration(r.IntN(500))*time.Millisecond)
+				pauseFor(ctx, time.Duration(r.IntN(1500))*time.Millisecond)
 			}
 		})
 	}
@@ -268,7 +271,7 @@ func TestOneBackendAtATime(t *testing.T) {
 		t.Errorf("seed %d: two at once: %s", seed, text)
 	}
 	t.Logf("%d streams, %d turns answered whole, %d not, sessions were seen at %d more backends than one each", l.total, answered.n, refused.n, moved)
-	if l.total < 100 || moved < sessions/2 {
+	if l.total < 60 || moved == 0 {
 		t.Errorf("%d streams and %d moves show little", l.total, moved)
 	}
 }

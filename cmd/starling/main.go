@@ -41,7 +41,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServe(), newCheck(), newDev(), newVersion(), newBackend(), newPolicy(), newRebalance(), newSession(), newMove(), newNode(), newRecover(), newKeys())
+	root.AddCommand(newServe(), newReload(), newCheck(), newDev(), newVersion(), newBackend(), newPolicy(), newRebalance(), newSession(), newMove(), newNode(), newRecover(), newKeys())
 	root.AddCommand(newLists()...)
 	root.SetArgs(args)
 	root.SetOut(stdout)

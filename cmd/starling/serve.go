@@ -27,7 +27,8 @@ func newServe() *cobra.Command {
 		Use:   "serve --config FILE",
 		Short: "Run a node in the foreground",
 		Long: "Serve runs a node until SIGTERM or SIGINT, which drain it; a second one ends it at\n" +
-			"once. SIGUSR1 opens the access log anew. It logs to standard error, and says\n" +
+			"once. SIGHUP reads the configuration again, as a change of the file does; SIGUSR1\n" +
+			"opens the access log anew. It logs to standard error, and says\n" +
 			"\"ready proxy=ADDR[,ADDR] admin=ADDR\" on standard output once it serves.\n" +
 			"Exit: 0 drained, 1 error, 2 bad usage or configuration, 3 the drain deadline cut\n" +
 			"streams, 4 ended by a second signal.",
@@ -47,7 +48,7 @@ func serve(c *cobra.Command, path string) error {
 	for _, h := range node.Hints(config) {
 		log.Info("hint", "text", h)
 	}
-	n, err := node.New(config, node.Options{Logger: log})
+	n, err := node.New(config, node.Options{Logger: log, File: path})
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func serve(c *cobra.Command, path string) error {
 	fmt.Fprintf(c.OutOrStdout(), "ready proxy=%s admin=%s\n", strings.Join(n.ProxyAddrs(), ","), n.AdminAddr())
 	calls := calls{n, signals, log}
 	calls.awaitEnd()
-	return calls.drain(config.Node.DrainTimeout)
+	return calls.drain(n.DrainTimeout())
 }
 
 // calls is what signals ask of a node.
@@ -92,6 +93,8 @@ func (c calls) ends(s os.Signal) bool {
 	switch s {
 	case syscall.SIGTERM, syscall.SIGINT:
 		return true
+	case syscall.SIGHUP:
+		c.node.ReloadSoon()
 	case syscall.SIGUSR1:
 		if err := c.node.ReopenAccessLog(); err != nil {
 			c.log.Warn("access log cannot be opened anew; the old file is written on", "err", err)

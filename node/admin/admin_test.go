@@ -102,6 +102,10 @@ func (n *fakeNode) SetPolicy(pool string, want api.Policy) error {
 func (n *fakeNode) LeaveNode(context.Context) error { return n.change("leave") }
 func (n *fakeNode) StayNode(context.Context) error  { return n.change("stay") }
 
+func (n *fakeNode) Reload(context.Context) (api.Reloaded, error) {
+	return api.Reloaded{ConfigHash: "0a1b2c3d4e5f", Changed: true}, n.change("reload")
+}
+
 func (n *fakeNode) ResetShard(_ context.Context, id string) error { return n.change("reset %s", id) }
 
 func (n *fakeNode) MoveSession(_ context.Context, pool, key, backend string) error {

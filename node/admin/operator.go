@@ -108,6 +108,15 @@ func (s *Server) resetShard(c *call) error {
 	return s.done(c, "reset shard", "shard", c.path["id"])
 }
 
+func (s *Server) reload(c *call) error {
+	answer, err := s.opt.Node.Reload(s.ctx)
+	if err != nil {
+		return err
+	}
+	s.opt.Logger.Info("operator: reload", "client", c.RemoteAddr().String(), "request_id", c.id)
+	return putJSON(&c.Response, answer)
+}
+
 // done answers a change that was made, and leaves a line of who made it.
 func (s *Server) done(c *call, what string, about ...any) error {
 	s.opt.Logger.Info("operator: "+what, append(about, "client", c.RemoteAddr().String(), "request_id", c.id)...)

@@ -65,6 +65,20 @@ func TestOperator(t *testing.T) {
 	}
 }
 
+func TestReload(t *testing.T) {
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	r := newRig()
+	s := r.start(t)
+	status, _, text := operate(t, s, "POST /v1/reload", "")
+	if status != 200 || r.node.changed != "reload" || text != `{"config_hash":"0a1b2c3d4e5f","changed":true}`+"\n" {
+		t.Errorf("%d %q, changed %q", status, text, r.node.changed)
+	}
+	r.node.refusal = refuse(Conflict, "f.yaml:1: it is wrong")
+	if status, _, text = operate(t, s, "POST /v1/reload", ""); status != 409 || !strings.Contains(text, "f.yaml:1: it is wrong") {
+		t.Errorf("a file that is wrong: %d %q", status, text)
+	}
+}
+
 func TestOperatorRefused(t *testing.T) {
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	r := newRig()

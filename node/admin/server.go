@@ -60,6 +60,7 @@ type Operator interface {
 	LeaveNode(ctx context.Context) error
 	StayNode(ctx context.Context) error
 	ResetShard(ctx context.Context, id string) error
+	Reload(ctx context.Context) (api.Reloaded, error)
 }
 
 // Verb is what an operator may do to a backend without saying more.

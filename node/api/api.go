@@ -199,9 +199,10 @@ type EventKind string
 
 // The kinds of event; the list is closed.
 const (
-	StateEvent EventKind = "state" // of a backend
-	PanicEvent EventKind = "panic" // of a pool: it began or ended
-	LostEvent  EventKind = "lost"  // the reader was too slow for some
+	StateEvent  EventKind = "state"  // of a backend
+	PanicEvent  EventKind = "panic"  // of a pool: it began or ended
+	LostEvent   EventKind = "lost"   // the reader was too slow for some
+	ReloadEvent EventKind = "reload" // of the configuration: reason says what came of it
 )
 
 // Event is one change, as GET /v1/events streams them.
@@ -215,4 +216,10 @@ type Event struct {
 	Panic   bool          `json:"panic,omitempty"` // of PanicEvent: it began
 	Reason  string        `json:"reason,omitempty"`
 	Lost    int           `json:"lost,omitempty"` // of LostEvent: how many, before the next
+}
+
+// Reloaded answers POST /v1/reload.
+type Reloaded struct {
+	ConfigHash string `json:"config_hash"` // of what is in force now
+	Changed    bool   `json:"changed"`     // it is not what was in force before
 }

@@ -77,6 +77,11 @@ func (c *Client) Post(ctx context.Context, body any, path ...string) error {
 	return c.do(ctx, http.MethodPost, body, nil, path...)
 }
 
+// PostFor is Post where the answer is read into v.
+func (c *Client) PostFor(ctx context.Context, v any, path ...string) error {
+	return c.do(ctx, http.MethodPost, nil, v, path...)
+}
+
 // Delete takes away what stands at a path.
 func (c *Client) Delete(ctx context.Context, path ...string) error {
 	return c.do(ctx, http.MethodDelete, nil, nil, path...)

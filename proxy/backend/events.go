@@ -7,7 +7,8 @@ import (
 )
 
 // Event is a change of a backend's state, or of a whole pool's: then Backend is
-// empty, and Panic says whether a panic began or ended.
+// empty, and Panic says whether a panic began or ended. Without a pool it is of the
+// node's configuration.
 type Event struct {
 	At       time.Time
 	Pool     string

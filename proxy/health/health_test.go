@@ -68,7 +68,7 @@ func newWard(t *testing.T, n int, change func(*backend.HealthConfig)) *ward {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.prober, err = New([]*backend.Pool{w.pool}, Options{
+	w.prober, err = New(func() []*backend.Pool { return []*backend.Pool{w.pool} }, Options{
 		Logger: slog.New(slog.NewTextHandler(&w.log, nil)), Registry: w.registry, Connect: w.connect,
 	})
 	if err != nil {

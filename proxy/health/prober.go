@@ -36,6 +36,7 @@ type Options struct {
 // Prober checks the backends of some pools, as their rules ask.
 type Prober struct {
 	opt    Options
+	there  func() []*backend.Pool
 	pools  []*patients
 	checks *prometheus.CounterVec
 	slots  chan struct{} // holds a token for each check that runs
@@ -52,13 +53,10 @@ type patients struct {
 	watched map[*backend.Backend]context.CancelFunc
 }
 
-// New makes a prober for the pools.
-func New(pools []*backend.Pool, opt Options) (*Prober, error) {
-	p := &Prober{opt: opt, slots: make(chan struct{}, atOnce)}
+// New makes a prober for the pools, which may become others.
+func New(pools func() []*backend.Pool, opt Options) (*Prober, error) {
+	p := &Prober{opt: opt, there: pools, slots: make(chan struct{}, atOnce)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	for _, pool := range pools {
-		p.pools = append(p.pools, &patients{pool: pool, watched: map[*backend.Backend]context.CancelFunc{}})
-	}
 	p.checks = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "starling", Name: "health_checks_total", Help: "Health checks of backends, by what they found.",
 	}, []string{"pool", "backend", "result"})
@@ -67,9 +65,7 @@ func New(pools []*backend.Pool, opt Options) (*Prober, error) {
 
 // Start begins to check.
 func (p *Prober) Start(context.Context) error {
-	for _, pool := range p.pools {
-		p.follow(pool)
-	}
+	p.followAll()
 	p.tasks.Go(p.followLoop)
 	return nil
 }
@@ -85,8 +81,8 @@ func (p *Prober) followLoop() {
 	tick := time.NewTicker(followed)
 	defer tick.Stop()
 	for {
+		p.followAll()
 		for _, pool := range p.pools {
-			p.follow(pool)
 			pool.pace.settle(time.Now())
 		}
 		select {
@@ -97,9 +93,30 @@ func (p *Prober) followLoop() {
 	}
 }
 
-func (p *Prober) follow(pool *patients) {
+// followAll follows the pools that there are, and drops those that are gone.
+func (p *Prober) followAll() {
+	there := p.there()
+	p.pools = slices.DeleteFunc(p.pools, func(t *patients) bool {
+		if slices.Contains(there, t.pool) {
+			return false
+		}
+		p.follow(t, nil)
+		return true
+	})
+	for _, pool := range there {
+		i := slices.IndexFunc(p.pools, func(t *patients) bool { return t.pool == pool })
+		if i < 0 {
+			i = len(p.pools)
+			p.pools = append(p.pools, &patients{pool: pool, watched: map[*backend.Backend]context.CancelFunc{}})
+		}
+		p.follow(p.pools[i], pool.Backends())
+	}
+}
+
+// follow has just these backends of a pool watched.
+func (p *Prober) follow(pool *patients, list []*backend.Backend) {
 	there := map[*backend.Backend]bool{}
-	for _, b := range pool.pool.Backends() {
+	for _, b := range list {
 		there[b] = true
 		if pool.watched[b] == nil {
 			ctx, cancel := context.WithCancel(p.ctx)
@@ -139,7 +156,7 @@ func (p *Prober) watchLoop(ctx context.Context, t *target) {
 // another of its id: that one goes on counting.
 func (p *Prober) forget(t *target) {
 	pool := t.pool.pool
-	if !slices.ContainsFunc(pool.Backends(), func(b *backend.Backend) bool { return b.ID == t.backend.ID }) {
+	if !slices.Contains(p.there(), pool) || !slices.ContainsFunc(pool.Backends(), func(b *backend.Backend) bool { return b.ID == t.backend.ID }) {
 		p.checks.DeletePartialMatch(prometheus.Labels{"pool": pool.Name, "backend": t.backend.ID})
 	}
 }

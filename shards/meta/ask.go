@@ -51,14 +51,20 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 		return nil, fmt.Errorf("question to meta %w: %w", errCode, err)
 	}
 	var r reply
+	_, seen := k.o.Neighbours.Peers()[from]
 	switch leads := k.leads(); {
-	case leads:
+	case leads && seen: // a stranger may ask for the map, and is no node yet
 		r.Hash = k.hear(from, q)
+		r.Leader = k.o.Self
+	case leads:
 		r.Leader = k.o.Self
 	default:
 		r.Leader = k.metaLeader()
 	}
-	if q.Command != nil {
+	switch {
+	case q.Command != nil && !k.knows(from):
+		r.refuse(fmt.Errorf("%w: node %s is none of the cluster", ErrInvalid, from))
+	case q.Command != nil:
 		r.refuse(k.obey(ctx, q.Command, &r))
 	}
 	if q.Look != nil {
@@ -72,6 +78,16 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 		r.Map = m.Encode()
 	}
 	return marshal(r), nil
+}
+
+// knows tells whether a node is one of the cluster.
+func (k *Keeper) knows(node string) bool {
+	m := k.Map()
+	if m == nil {
+		return false
+	}
+	n, known := m.Nodes[node]
+	return known && n.State != Removed
 }
 
 func (r *reply) refuse(err error) {
@@ -104,7 +120,11 @@ func (k *Keeper) propose(ctx context.Context, c Command) (Result, error) {
 	if !k.leads() {
 		return Result{}, ErrElsewhere
 	}
-	done, err := k.o.Groups.Propose(ctx, c.Encode())
+	b := c.Encode()
+	if _, err := DecodeCommand(b); err != nil { // in the log it would halt every replica
+		return Result{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	done, err := k.o.Groups.Propose(ctx, b)
 	if err != nil {
 		return Result{}, fmt.Errorf("propose to meta: %w", err)
 	}

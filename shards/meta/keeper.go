@@ -61,8 +61,9 @@ type Keeper struct {
 	tasks  sync.WaitGroup
 	nudges []chan struct{} // one for each loop, of one place
 
-	placing sync.Mutex // one round of opening and deleting at a time, files and all
-	taking  sync.Mutex // one newer map at a time, file and all; may be taken while placing is held
+	placing sync.Mutex            // one round of opening and deleting at a time, files and all; guards failed
+	failed  map[Own]time.Duration // when a replica did not open
+	taking  sync.Mutex            // one newer map at a time, file and all; may be taken while placing is held
 
 	mu      sync.Mutex // guards what follows; the last to be taken, and held for no I/O or callback
 	current *Map       // the newest; nil: none
@@ -87,6 +88,7 @@ const (
 	hurry    = round / 4        // and while something is under way
 	shortest = round / 20       // however often it is nudged
 	stepTime = 10 * time.Second // for one change of a group, or one call
+	openRest = 10 * time.Second // before a replica that did not open is tried again
 	handRest = time.Second      // between two transfers that spread leaders
 	fresh    = 5 * time.Second  // a report counts for so long
 )
@@ -99,7 +101,7 @@ func NewKeeper(o Options) (*Keeper, error) {
 	if o.files == nil {
 		o.files = directory(o.Dir)
 	}
-	k := &Keeper{o: o, open: make(map[int]Own), paces: make(map[int]pace), busy: make(map[int]bool)}
+	k := &Keeper{o: o, failed: make(map[Own]time.Duration), open: make(map[int]Own), paces: make(map[int]pace), busy: make(map[int]bool)}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	for range k.looks() {
 		k.nudges = append(k.nudges, make(chan struct{}, 1))

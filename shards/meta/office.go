@@ -3,6 +3,7 @@ package meta
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -71,6 +72,7 @@ func (c Command) step() string {
 // it knows the node to name.
 func (k *Keeper) hear(from string, q question) uint64 {
 	st, _ := k.o.Groups.Status(0)
+	shards := len(k.o.machineShards())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.o.Now()
@@ -86,7 +88,7 @@ func (k *Keeper) hear(from string, q question) uint64 {
 	o.heard[from] = h
 	for shard, g := range q.Groups {
 		old := o.groups[shard]
-		if g.Leader == from && (g.Incarnation > old.group.Incarnation || g.Incarnation == old.group.Incarnation && g.Term >= old.group.Term) {
+		if g.Leader == from && shard < shards && (g.Incarnation > old.group.Incarnation || g.Incarnation == old.group.Incarnation && g.Term >= old.group.Term) {
 			o.groups[shard] = hearing{at: now, group: g}
 		}
 	}
@@ -136,8 +138,10 @@ func (k *Keeper) seeNames(seen *Seen) {
 		if now-h.at >= fresh || h.names == nil {
 			continue
 		}
-		seen.Named[id] = h.names
+		seen.Named[id] = make(map[string]Named)
 		for pool, n := range h.names {
+			n.Backends = slices.DeleteFunc(slices.Clone(n.Backends), func(b Backend) bool { return (Pool{Backends: []Backend{b}}).check() != nil })
+			seen.Named[id][pool] = n
 			for _, b := range n.Backends {
 				o.named[named{pool, b.ID}] = now
 			}

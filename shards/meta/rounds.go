@@ -122,6 +122,7 @@ func (k *Keeper) do(ctx context.Context, e Errand) error {
 		return err
 	}
 	k.shut(r)
+	delete(k.failed, r)
 	return k.note(slices.DeleteFunc(k.Own(), func(o Own) bool { return o == r }))
 }
 
@@ -147,12 +148,17 @@ func (k *Keeper) shut(r Own) {
 // begin opens a replica that is noted.
 func (k *Keeper) begin(ctx context.Context, e Errand) {
 	r := e.Own
+	if at, failed := k.failed[r]; failed && k.o.Now()-at < openRest {
+		return
+	}
+	delete(k.failed, r)
 	err := k.o.Host.Open(e)
 	if errors.Is(err, ErrHole) {
 		err = errors.Join(err, k.renew(ctx, r))
 	}
 	if err != nil {
-		k.o.Log.Error("a replica does not open; it is tried again", "shard", r.Shard, "err", err)
+		k.failed[r] = k.o.Now()
+		k.o.Log.Error("a replica does not open; it is tried again", "shard", r.Shard, "in", openRest, "err", err)
 		return
 	}
 	if r.Again {

@@ -47,6 +47,7 @@ type box struct {
 	fed     int // entries of shard 0 that the machine has
 	heard   map[string]time.Duration
 	names   map[string]Named
+	hole    Own // whose log is broken
 }
 
 // log is a replica: what it keeps on disk, and while it is open.
@@ -127,6 +128,9 @@ func (b *box) write(name string, data []byte) error { b.disk[name] = data; retur
 
 func (b *box) Open(e Errand) error {
 	r := e.Own
+	if key(r) == b.hole && b.hole.Life > 0 {
+		return ErrHole
+	}
 	if r.Shard == 0 {
 		b.machine.Reset()
 		b.fed = 0

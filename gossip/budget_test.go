@@ -1,0 +1,68 @@
+package gossip
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/starling-lb/starling/proxy/backend"
+)
+
+// TestBudget: 64 nodes, 64 backends, 180 streams started per second in all, each
+// some 20 s long: at most 25 kB/s come into a node, with the headers of IP and UDP,
+// twice-told things and keys.
+func TestBudget(t *testing.T) {
+	inWorlds(t, 1, func(w *world) {
+		const nodes, backends, starts = 64, 64, 180.0
+		const first, mean, lasts = 500 * time.Millisecond, 20 * time.Second, 6 * time.Second
+		var desks []*desk
+		for i := range nodes {
+			d := newDesk(backends)
+			desks = append(desks, d)
+			c := w.make(i, func(cfg *Config, o *Options) { cfg.Keys = []string{testKey(1)}; d.use(o) })
+			w.nodes = append(w.nodes, c)
+			if err := c.Start(context.Background()); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+		ids := make([]string, backends)
+		for i := range ids {
+			ids[i] = desks[0].id(i)
+		}
+		stream := func(d *desk, id string) {
+			d.set(id, func(r *backend.Report) { r.InFlight++; r.Speed = 50 })
+			time.AfterFunc(first, func() { d.set(id, func(r *backend.Report) { r.Running++ }) })
+			time.AfterFunc(first+time.Duration(rand.ExpFloat64()*float64(mean)), func() {
+				d.set(id, func(r *backend.Report) { r.InFlight--; r.Running-- })
+			})
+		}
+		begin := func() { stream(desks[rand.IntN(nodes)], ids[rand.IntN(backends)]) }
+		for range int(starts * mean.Seconds()) {
+			begin()
+		}
+		drive := func(lasts time.Duration) {
+			for end := time.Now().Add(lasts); time.Now().Before(end); begin() {
+				<-time.After(time.Duration(rand.ExpFloat64() / starts * float64(time.Second)))
+			}
+		}
+		came := func() (bytes, packets uint64) {
+			for _, c := range w.nodes {
+				bytes += c.count.bytesIn.Load()
+				packets += c.count.packetsIn.Load()
+			}
+			return bytes, packets
+		}
+		drive(5 * time.Second)
+		w.within(time.Second, "membership", complete(w.nodes, nodes))
+		bytes, packets := came()
+		drive(lasts)
+		moreBytes, morePackets := came()
+		per := lasts.Seconds() * nodes
+		rate := (float64(moreBytes-bytes) + 28*float64(morePackets-packets)) / per
+		w.t.Logf("%.1f kB/s and %.1f packets/s into each node", rate/1000, float64(morePackets-packets)/per)
+		if rate > 25_000 {
+			w.t.Errorf("%.1f kB/s into each node, want 25 at most", rate/1000)
+		}
+	})
+}

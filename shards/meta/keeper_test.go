@@ -1,0 +1,131 @@
+package meta
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ask asks a node as another would.
+func (w *world) ask(t testing.TB, to, from string, q question) reply {
+	t.Helper()
+	b, err := w.nodes[to].keeper.Answer(context.Background(), from, marshal(q))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _, err := readReply(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestStrangersDecideNothing(t *testing.T) {
+	w := begin(t, 1, 1, 2)
+	k := w.nodes["n01"].keeper
+	before := k.Map()
+	command := Command{Op: OpPool, Key: "p", Pool: &Pool{}}.Encode()
+	if r := w.ask(t, "n01", "stranger", question{Command: command}); r.Refused == "" || r.Map == nil {
+		t.Errorf("a stranger's command: %+v; it may have the map and no more", r)
+	}
+	if r := w.ask(t, "n01", "stranger", question{Groups: map[int]Group{1: {Incarnation: 9, Leader: "stranger", Term: 99}}}); r.Refused != "" {
+		t.Errorf("%+v", r)
+	}
+	w.run(5 * time.Second)
+	if m := k.Map(); m.Revision != before.Revision {
+		t.Errorf("revision %d after %d", m.Revision, before.Revision)
+	}
+	if r := w.ask(t, "n01", "n01", question{Command: command}); r.Refused != "" || r.Revision != before.Revision+1 {
+		t.Errorf("a node's command: %+v", r)
+	}
+}
+
+func TestWhatCannotBeUnderstoodIsNotProposed(t *testing.T) {
+	w := begin(t, 1, 1, 2)
+	k := w.nodes["n01"].keeper
+	if _, err := k.Propose(context.Background(), Command{Op: "dance"}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("an unknown command: %v", err)
+	}
+	w.nodes["n01"].names = map[string]Named{"p": {Backends: []Backend{{ID: "b1"}, {URL: "http://x", Weight: 1}, {ID: "b2", URL: "http://b2", Weight: 1}}}}
+	w.run(5 * time.Second)
+	if got := record(k.Map().Pools["p"]); got != "b2" {
+		t.Errorf("of a report with broken backends %q was agreed on", got)
+	}
+}
+
+func TestLeaveNeedsAnother(t *testing.T) {
+	w := begin(t, 1, 1, 2)
+	k := w.nodes["n01"].keeper
+	ctx := context.Background()
+	if err := k.Leave(ctx, "n01"); !errors.Is(err, ErrLast) {
+		t.Errorf("the only node leaves: %v", err)
+	}
+	if err := k.Leave(ctx, "n09"); !errors.Is(err, ErrInvalid) {
+		t.Errorf("an unknown node leaves: %v", err)
+	}
+	w.add("", true)
+	w.until("two nodes", time.Minute, w.well)
+	k = w.leads(0).box.keeper
+	if err := k.Leave(ctx, "n02"); err != nil || k.Map().Nodes["n02"].State != Draining {
+		t.Errorf("%v, %+v", err, k.Map().Nodes["n02"])
+	}
+	if err := k.Stay(ctx, "n02"); err != nil || k.Map().Nodes["n02"].State != Active || k.Map().Nodes["n02"].Leaving {
+		t.Errorf("%v, %+v", err, k.Map().Nodes["n02"])
+	}
+	w.until("it stays", 5*time.Minute, w.well)
+}
+
+func TestBrokenLogGetsAnotherLife(t *testing.T) {
+	w := begin(t, 1, 3, 2)
+	b := w.nodes["n02"]
+	s, _ := w.newest().Shards[1].Wants("n02")
+	b.stop()
+	b.hole = Own{Shard: 1, Incarnation: 1, Life: s.Life}
+	w.run(10 * time.Second)
+	b.start()
+	w.until("its replica has another life", 2*time.Minute, func() error {
+		if now, _ := w.newest().Shards[1].Wants("n02"); now.Life == s.Life {
+			return errors.New("it has the old one")
+		}
+		return w.well()
+	})
+	for _, o := range b.keeper.Own() {
+		if o.Shard == 1 && o.Life == s.Life {
+			t.Error("the broken replica is kept")
+		}
+	}
+}
+
+func TestStartNeedsWhatItHadToBeReadable(t *testing.T) {
+	w := newWorld(t, 1)
+	b := w.add("", true)
+	for _, name := range []string{FileName, ownFile} {
+		b.disk = map[string][]byte{name: []byte("{")}
+		if _, err := NewKeeper(b.keeper.o); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("a broken %s: %v", name, err)
+		}
+	}
+}
+
+func FuzzAnswer(f *testing.F) {
+	w := begin(f, 1, 2, 2)
+	m := w.newest()
+	shard := 1
+	f.Add(marshal(question{Revision: 1, Groups: map[int]Group{1: {Members: []Member{{Node: "n01"}}}}, Look: &shard, Open: &Own{}}))
+	f.Add(marshal(question{Command: Command{Op: OpLevel, Level: 1}.Encode(), Names: says("b1")}))
+	f.Add(marshal(reply{Map: m.Encode(), Leader: "n01"}))
+	k := w.leads(0).box.keeper
+	f.Fuzz(func(t *testing.T, b []byte) {
+		answer, err := k.Answer(context.Background(), "n01", b)
+		if err == nil && !json.Valid(answer) {
+			t.Errorf("answer %q", answer)
+		}
+		if _, m, err := readReply(b); err == nil && m != nil && m.check() != nil {
+			t.Errorf("a map that breaks a rule: %v", m.check())
+		}
+		Plan(k.Map(), k.see())
+	})
+}
