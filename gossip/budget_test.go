@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -15,10 +16,10 @@ import (
 func TestBudget(t *testing.T) {
 	inWorlds(t, 1, func(w *world) {
 		const nodes, backends, starts = 64, 64, 180.0
-		const first, mean, lasts = 500 * time.Millisecond, 20 * time.Second, 6 * time.Second
+		const first, mean, lasts = 500 * time.Millisecond, 20 * time.Second, 3 * time.Second
 		var desks []*desk
 		for i := range nodes {
-			d := newDesk(backends)
+			d := newDesk(0)
 			desks = append(desks, d)
 			c := w.make(i, func(cfg *Config, o *Options) { cfg.Keys = []string{testKey(1)}; d.use(o) })
 			w.nodes = append(w.nodes, c)
@@ -26,9 +27,14 @@ func TestBudget(t *testing.T) {
 				w.t.Fatal(err)
 			}
 		}
+		w.within(5*time.Second, "membership", complete(w.nodes, nodes))
+		<-time.After(time.Minute) // in which newcomers exchange more
 		ids := make([]string, backends)
 		for i := range ids {
-			ids[i] = desks[0].id(i)
+			ids[i] = fmt.Sprint("backend-", i)
+			for _, d := range desks {
+				d.set(ids[i], func(r *backend.Report) { r.ID = ids[i] })
+			}
 		}
 		stream := func(d *desk, id string) {
 			d.set(id, func(r *backend.Report) { r.InFlight++; r.Speed = 50 })
@@ -53,8 +59,7 @@ func TestBudget(t *testing.T) {
 			}
 			return bytes, packets
 		}
-		drive(5 * time.Second)
-		w.within(time.Second, "membership", complete(w.nodes, nodes))
+		drive(2 * time.Second)
 		bytes, packets := came()
 		drive(lasts)
 		moreBytes, morePackets := came()

@@ -250,7 +250,7 @@ func (c *Cluster) listConfig() *memberlist.Config {
 	m.GossipNodes, m.RetransmitMult = 4, 5 // of 32 nodes one missed one event in a hundred with 3 and 4
 	m.SuspicionMaxTimeoutMult = 2          // a suspicion that nobody confirms, as in small clusters, is not held six times as long
 	m.TCPTimeout = 5 * time.Second
-	m.DeadNodeReclaimTime = 10 * time.Second // a node that comes back elsewhere keeps its id
+	m.DeadNodeReclaimTime = reclaim
 	m.UDPBufferSize = maxPacket - c.net.codec.overhead() - checksumSize
 	m.EnableCompression = false
 	m.Delegate, m.Events, m.Alive, m.Merge, m.Conflict, m.Ping = c, c.members, c.members, c.members, c.members, c.members

@@ -27,7 +27,9 @@ const (
 	askAtOnce = 8 // seeds at a time
 	askFor    = 10 * time.Second
 	saidAgain = 12 // tries after which a seed that does not answer is spoken of again
-	settling  = 12 // tries during which members are asked as well
+
+	// How old a process is while it asks members as well.
+	settlesAt, settlesFor = reclaim, 30 * time.Second
 )
 
 // joinLoop looks for the others for ever: first all seeds and all it knew, with
@@ -35,14 +37,14 @@ const (
 // that is gone and one seed that is nobody's address. memberlist itself never
 // heals a split.
 func (c *Cluster) joinLoop(ctx context.Context) {
-	pause := c.pace.firstRetry
+	pause, began := c.pace.firstRetry, time.Now()
 	for try := 0; ctx.Err() == nil; try++ {
 		alone := len(c.members.peers.Load().list) == 0
 		switch {
 		case alone:
 			c.askAll(ctx, try)
 		case try > 0:
-			c.askMissing(ctx, try)
+			c.askMissing(ctx, try, time.Since(began))
 		}
 		if len(c.members.peers.Load().list) > 0 && pause >= c.pace.lastRetry/4 {
 			pause = c.pace.rejoin
@@ -103,7 +105,7 @@ func (c *Cluster) askAll(ctx context.Context, try int) {
 
 // askMissing asks one that we knew and that is gone, and one seed at which
 // nobody alive is.
-func (c *Cluster) askMissing(ctx context.Context, try int) {
+func (c *Cluster) askMissing(ctx context.Context, try int, age time.Duration) {
 	here := map[string]bool{c.net.self.String(): true}
 	for _, p := range c.members.peers.Load().list {
 		here[p.addr] = true
@@ -114,7 +116,7 @@ func (c *Cluster) askMissing(ctx context.Context, try int) {
 			gone = append(gone, k.Address)
 		}
 	}
-	if list := c.members.peers.Load().list; try < settling && len(list) > 0 {
+	if list := c.members.peers.Load().list; age > settlesAt && age < settlesFor && len(list) > 0 {
 		// Who comes back at another address is believed once the old one is dead for
 		// some seconds, and by then has said all that it says by itself.
 		_ = c.exchange(list[rand.IntN(len(list))].addr) // the next try is with another

@@ -18,6 +18,7 @@ import (
 const (
 	suspectFor = 30 * time.Second // a suspicion that nobody repeats is over
 	udpLostFor = 15 * time.Second // after the last ping that only TCP answered
+	reclaim    = 10 * time.Second // after which a dead node's id may come back elsewhere
 	maxGone    = 256              // dead and left members that are remembered
 	maxKnown   = 768              // members at all; with a key, or on an open port, anybody can invent some
 	reaped     = 5 * time.Minute  // after which memberlist, too, has forgotten whoever is gone

@@ -16,19 +16,20 @@ import (
 // what changes soon after goes together. Where many change, more of them go
 // together, and every entry is up to a second old.
 const (
-	lookEvery   = 50 * time.Millisecond
-	speakEvery  = 150 * time.Millisecond // between two chunks of changes
-	speakRarest = time.Second
-	rateWindow  = 5 * time.Second        // of that rate: a short burst stretches nothing
-	freeRate    = 10                     // changed entries per second, up to which speakEvery holds
-	nudgeGap    = 2 * time.Millisecond   // between two turns that a nudge brings
-	nudgeEvery  = 200 * time.Millisecond // of these, on average
-	nudgeBurst  = 20                     // and as many at once
-	softWait    = time.Second            // that a change waits which does not matter at once
-	fullEvery   = 10 * time.Second       // all there is to say
-	hearEvery   = 2 * time.Millisecond   // between two sums, where they cost little
-	hearRarest  = 50 * time.Millisecond
-	hearIdle    = time.Second // at the latest, so that what expired is out
+	lookEvery    = 50 * time.Millisecond
+	speakEvery   = 150 * time.Millisecond // between two chunks of changes
+	speakPerNode = 4 * time.Millisecond   // but so much for each node, where they are many
+	speakRarest  = time.Second
+	rateWindow   = 5 * time.Second        // of that rate: a short burst stretches nothing
+	freeRate     = 10                     // changed entries per second, up to which speakEvery holds
+	nudgeGap     = 2 * time.Millisecond   // between two turns that a nudge brings
+	nudgeEvery   = 200 * time.Millisecond // of these, on average
+	nudgeBurst   = 20                     // and as many at once
+	softWait     = time.Second            // that a change waits which does not matter at once
+	fullEvery    = 10 * time.Second       // all there is to say
+	hearEvery    = 2 * time.Millisecond   // between two sums, where they cost little
+	hearRarest   = 50 * time.Millisecond
+	hearIdle     = time.Second // at the latest, so that what expired is out
 )
 
 // speaker is what this node said last. Only speakLoop uses it, but for the
@@ -154,7 +155,7 @@ func (c *Cluster) turn(nudged bool, now time.Time) {
 	}
 	s.looks = min(s.looks+1, maxLooks)
 	s.latest.Store(&snapshot{entries, c.laterChunk(false).seq})
-	c.stretch(said, now)
+	c.stretch(said, 1+len(peers), now)
 	c.greet(entries, all, now)
 	c.inquire(peers, now)
 }
@@ -274,25 +275,26 @@ func (c *Cluster) noteSaid(list []backend.Report, entries []entry, now time.Time
 }
 
 // stretch lets a node on which much changes speak more rarely, and tells.
-func (c *Cluster) stretch(changed int, now time.Time) {
+func (c *Cluster) stretch(changed, nodes int, now time.Time) {
 	s := &c.speaker
 	passed := now.Sub(s.lastRate).Seconds()
 	s.lastRate = now
 	keep := math.Exp(-passed / rateWindow.Seconds())
 	s.rate = s.rate*keep + float64(changed)/rateWindow.Seconds()
-	is := min(max(time.Duration(float64(speakEvery)*s.rate/freeRate), speakEvery), speakRarest)
+	usual := min(max(speakEvery, speakPerNode*time.Duration(nodes)), speakRarest)
+	is := min(max(time.Duration(float64(usual)*s.rate/freeRate), usual), speakRarest)
 	s.interval.Store(int64(is))
-	c.sayPace(is)
+	c.sayPace(is, usual)
 }
 
 // sayPace logs when the node begins to speak much more rarely, and when it is
 // back.
-func (c *Cluster) sayPace(is time.Duration) {
+func (c *Cluster) sayPace(is, usual time.Duration) {
 	switch s := &c.speaker; {
-	case !s.slow && is > speakRarest/2:
+	case !s.slow && is > max(speakRarest/2, usual):
 		s.slow = true
 		c.log.Info("much changes here: reports go out up to a second apart", "changed_per_second", int(s.rate))
-	case s.slow && is == speakEvery:
+	case s.slow && is == usual:
 		s.slow = false
 		c.log.Info("reports go out at their usual pace again")
 	}

@@ -22,16 +22,18 @@ func inWorlds(t *testing.T, times int, do func(w *world)) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &world{t: t, net: newFakeNet()}
-				defer func() {
-					for _, c := range w.nodes {
-						crash(c)
-					}
-					<-time.After(time.Minute) // the library's last timers
-				}()
+				defer w.end()
 				do(w)
 			})
 		})
 	}
+}
+
+func (w *world) end() {
+	for _, c := range w.nodes {
+		crash(c)
+	}
+	<-time.After(time.Minute) // the library's last timers
 }
 
 func (w *world) addr(i int) netip.AddrPort {

@@ -5,16 +5,58 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/proxy"
 	"github.com/starling-lb/starling/proxy/backend"
 )
+
+// said is a log.
+type said struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *said) all() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+func (s *said) last() string {
+	lines := strings.Split(strings.TrimSpace(s.all()), "\n")
+	return lines[len(lines)-1]
+}
+
+// says waits for a line that has all the words.
+func (s *said) says(t *testing.T, words ...string) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for by := time.Now().Add(20 * time.Second); time.Now().Before(by); <-tick.C {
+		for line := range strings.Lines(s.all()) {
+			if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
+				return
+			}
+		}
+	}
+	t.Fatalf("no line has %q:\n%s", words, s.all())
+}
 
 func TestNotice(t *testing.T) {
 	now := time.Now()
@@ -39,8 +81,8 @@ func TestNotice(t *testing.T) {
 }
 
 // drained is a node with a backend whose answers to /hold last until release is
-// called.
-func drained(t *testing.T) (n *Node, release func()) {
+// called; log may be nil.
+func drained(t *testing.T, log *slog.Logger) (n *Node, release func()) {
 	t.Helper()
 	held := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -60,7 +102,7 @@ func drained(t *testing.T) (n *Node, release func()) {
 	route.Pool = "p"
 	l.Address, l.ReadyPath, l.Routes = "127.0.0.1:0", "/ready", []proxy.RouteConfig{route}
 	cfg.Listeners, cfg.Pools = []proxy.ListenerConfig{l}, map[string]proxy.PoolConfig{"p": pool}
-	n, err := New(cfg, Options{})
+	n, err := New(cfg, Options{Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +172,8 @@ func until(t *testing.T, n *Node, path string, status int) *http.Response {
 // A drain has three phases: not ready but serving; turning away; and the end of
 // what still runs.
 func TestDrainInPhases(t *testing.T) {
-	n, release := drained(t)
+	var log said
+	n, release := drained(t, slog.New(slog.NewTextHandler(&log, nil)))
 	held, in := asks(t, n, "/hold")
 	for range 2 {
 		if resp, _ := asks(t, n, "/ready"); resp.StatusCode != 200 {
@@ -142,6 +185,9 @@ func TestDrainInPhases(t *testing.T) {
 	done := stops(n, ctx)
 	began := time.Now()
 	until(t, n, "/ready", 503)
+	if d := n.Status().Drain; d == nil || d.Phase != api.NoticePhase && time.Since(began) < 900*time.Millisecond {
+		t.Errorf("in the notice, the status says %+v", d)
+	}
 	resp, _ := asks(t, n, "/")
 	if time.Since(began) < 900*time.Millisecond && (resp.StatusCode != 200 || !resp.Close) {
 		t.Errorf("in the notice: %d, closes %v", resp.StatusCode, resp.Close)
@@ -153,6 +199,10 @@ func TestDrainInPhases(t *testing.T) {
 	if code := resp.Header.Get("X-Starling-Error"); code != "draining" {
 		t.Errorf("turned away with %q", code)
 	}
+	if d := n.Status().Drain; d.Phase != api.TurningPhase || d.Left <= 0 || d.Cut > 0 {
+		t.Errorf("after it, the status says %+v", d)
+	}
+	log.says(t, "still draining", "phase=turning_away streams=1 ")
 	release()
 	if rest, err := io.ReadAll(held.Body); err != nil || !strings.HasPrefix(string(rest), "first") {
 		t.Errorf("the stream: %q, %v, %d behind it", rest, err, in.Buffered())
@@ -161,13 +211,45 @@ func TestDrainInPhases(t *testing.T) {
 	if got := n.Drained(); got.Cut > 0 || got.Finished < 1 || got.Finished > 2 { // one may have come in the last instant of the notice
 		t.Errorf("the report is %+v, want the stream finished", got)
 	}
+	if last := log.last(); !strings.Contains(last, "msg=drained") || !strings.Contains(last, " cut=0 ") || strings.Contains(last, "cut_by") || !strings.Contains(last, "ended.done=") {
+		t.Errorf("its last word is %q", last)
+	}
+}
+
+// What the deadline cuts, and what a second signal does, is told apart.
+func TestDrainCuts(t *testing.T) {
+	for why, begin := range map[string]func() (context.Context, context.CancelFunc){
+		"deadline": func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(context.Background(), 300*time.Millisecond)
+		},
+		`"told to hurry"`: func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) },
+	} {
+		var log said
+		n, release := drained(t, slog.New(slog.NewTextHandler(&log, nil)))
+		asks(t, n, "/hold")
+		ctx, cancel := begin()
+		done := stops(n, ctx)
+		if why != "deadline" {
+			until(t, n, "/", 503)
+			cancel()
+		}
+		ends(t, done)
+		cancel()
+		if last := log.last(); !strings.Contains(last, " cut=1 ") || !strings.Contains(last, "cut_by="+why) || !strings.Contains(last, "ended.drained=1") {
+			t.Errorf("its last word is %q, want cut_by=%s", last, why)
+		}
+		if d := n.drainInfo(); d.Phase != api.CuttingPhase || d.Cut != 1 {
+			t.Errorf("in the end, the drain is %+v", d)
+		}
+		release()
+	}
 }
 
 // Nobody looks at readiness: nobody is waited for. And a second signal ends the
 // notice too.
 func TestDrainWithoutNotice(t *testing.T) {
 	for _, polled := range []bool{false, true} {
-		n, _ := drained(t)
+		n, _ := drained(t, nil)
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		if polled {

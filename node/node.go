@@ -57,16 +57,18 @@ type Node struct {
 	admin    *admin.Server
 	cluster  atomic.Pointer[gossip.Cluster] // nil: a node alone, or not started
 	quorum   atomic.Pointer[quorum.Quorum]  // nil: there is nothing to agree on, or not started
+	homes    sync.Map                       // id of a backend of a pool with sessions, also of one that has left: its pool
 	rests    sync.Map                       // by pool: whether operators switched its rebalancing on or off; "": they did not
 	looked   map[string]bool                // backends whose checks by others are to be judged; hear alone uses it
 	dir      *dataDir
 	started  time.Time
 
-	mu     sync.Mutex
-	ready  bool
-	polls  polls
-	drain  time.Time // when a drain ends at the latest; zero: none
-	report proxy.Report
+	mu      sync.Mutex
+	ready   bool
+	polls   polls
+	drain   time.Time       // when a drain ends at the latest; zero: none
+	cutting <-chan struct{} // closed when a drain cuts what runs
+	report  proxy.Report
 }
 
 // New checks what can be checked without the network and builds the node.
@@ -226,37 +228,54 @@ func (n *Node) cfg() *Config { return n.conf.Load() }
 // end. What still runs then is cut; Drained counts
 // it.
 func (n *Node) Stop(ctx context.Context) error {
-	n.mu.Lock()
-	if !n.ready {
-		n.mu.Unlock()
+	began := time.Now()
+	notice, ok := n.beginDrain(ctx, began)
+	if !ok {
 		return nil
 	}
-	n.proxy.Announce() // before anybody hears that the node is not ready
-	n.ready = false
-	n.drain, _ = ctx.Deadline()
-	notice := n.polls.notice(time.Now(), n.drain)
-	if n.drain.IsZero() {
-		n.drain = time.Now()
-	}
-	n.mu.Unlock()
 	n.endReloads()
 	n.log.Info("draining", "streams", n.proxy.InFlight(), "deadline", n.drain, "notice", notice)
 	n.sayDraining()
 	yielded := n.yield(ctx)
+	ended := make(chan struct{})
+	var words sync.WaitGroup
+	words.Go(func() { n.sayHowFar(n.drain.Sub(began), ended) })
 	n.giveNotice(ctx, notice)
 	n.stopFinding()
 	report := n.proxy.Stop(ctx)
+	close(ended)
+	words.Wait()
 	n.prober.Stop()
 	n.stopAsking()
 	n.mu.Lock()
 	n.report = report
 	n.mu.Unlock()
-	n.log.Info("drained", "finished", report.Finished, "cut", report.Cut)
 	<-yielded
 	err := n.disagree(ctx)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	return errors.Join(err, n.leaveCluster(last), n.admin.Stop(last), n.dir.close())
+	err = errors.Join(err, n.leaveCluster(last), n.admin.Stop(last), n.dir.close())
+	n.sayDrained(ctx, time.Since(began))
+	return err
+}
+
+// beginDrain has the node be not ready, and tells how long its notice is; false: it
+// was not running.
+func (n *Node) beginDrain(ctx context.Context, now time.Time) (notice time.Duration, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.ready {
+		return 0, false
+	}
+	n.proxy.Announce() // before anybody hears that the node is not ready
+	n.ready = false
+	n.drain, _ = ctx.Deadline()
+	n.cutting = ctx.Done()
+	notice = n.polls.notice(now, n.drain)
+	if n.drain.IsZero() {
+		n.drain = now
+	}
+	return notice, true
 }
 
 // Drained counts what a Stop finished and cut.

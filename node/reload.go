@@ -104,6 +104,13 @@ func (n *Node) commit(ctx context.Context, next Config, beside attendants, lists
 		return err
 	}
 	n.conf.Store(&next)
+	for name, list := range lists {
+		for _, b := range list {
+			if next.Pools[name].Sticky != nil {
+				n.homes.Store(b.ID, name) // it may have been another pool's
+			}
+		}
+	}
 	n.beside.Store(&beside)
 	return nil
 }

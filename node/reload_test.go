@@ -201,7 +201,7 @@ func TestReloadRefused(t *testing.T) {
 }
 
 func TestReloadNeedsAFile(t *testing.T) {
-	n, release := drained(t)
+	n, release := drained(t, nil)
 	defer release()
 	if _, err := n.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "without a file") {
 		t.Errorf("%v", err)

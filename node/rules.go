@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/starling-lb/starling/proxy"
 	"github.com/starling-lb/starling/proxy/backend"
 	"github.com/starling-lb/starling/shards"
 )
@@ -16,7 +17,7 @@ const downFor = 3 * time.Second
 // backends and nodes.
 type rules struct {
 	n     *Node
-	homes *sync.Map // id of a backend, also of one that has left: its pool
+	homes *sync.Map // Node.homes
 	sets  *sync.Map // pool: *revised
 }
 
@@ -25,18 +26,17 @@ var (
 	_ shards.Fates = rules{}
 )
 
-func newRules(n *Node) rules { return rules{n: n, homes: new(sync.Map), sets: new(sync.Map)} }
+func newRules(n *Node) rules { return rules{n: n, homes: &n.homes, sets: new(sync.Map)} }
 
 // Pool is what was agreed on for a pool's sessions, else what this node's file says.
 func (r rules) Pool(pool string) shards.Rule {
-	c, ok := r.n.cfg().Pools[pool]
-	if !ok || c.Sticky == nil {
-		return shards.Rule{}
+	rule, most, count := shards.Rule{TTL: proxy.DefaultSession().TTL}, 0, 1 // of a pool that is gone: its sessions are forgotten
+	if c := r.n.cfg().Pools[pool]; c.Sticky != nil {
+		rule = shards.Rule{
+			TTL: c.Sticky.TTL, Strict: c.Sticky.Strict(), Wait: c.Sticky.BindTimeout, Drain: c.Backend.DrainTimeout, Stay: c.Rebalance.MinResidence,
+		}
+		most = c.Sticky.MaxSessions
 	}
-	rule := shards.Rule{
-		TTL: c.Sticky.TTL, Strict: c.Sticky.Strict(), Wait: c.Sticky.BindTimeout, Drain: c.Backend.DrainTimeout, Stay: c.Rebalance.MinResidence,
-	}
-	most, count := c.Sticky.MaxSessions, 1
 	if q := r.n.quorum.Load(); q != nil && q.Map() != nil {
 		m := q.Map()
 		count = max(1, m.Count())

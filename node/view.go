@@ -30,15 +30,6 @@ func (n *Node) Status() api.Status {
 	return s
 }
 
-func (n *Node) drainInfo() *api.Drain {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.drain.IsZero() {
-		return nil
-	}
-	return &api.Drain{Deadline: n.drain, Left: max(0, time.Until(n.drain).Seconds())}
-}
-
 // Backends answers GET /v1/backends. A node alone is the whole cluster.
 func (n *Node) Backends() api.Backends {
 	list, now := []api.Backend{}, time.Now()

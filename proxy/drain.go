@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/starling-lb/starling/proxy/backend"
@@ -10,6 +12,35 @@ import (
 // partTime is what a WebSocket gets when its node's drain is over, to end
 // between two frames and to hear why.
 const partTime = time.Second
+
+// ends counts how streams ended, by why.
+type ends struct {
+	mu sync.Mutex
+	by map[backend.Reason]int64
+}
+
+func (e *ends) add(why backend.Reason) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.by == nil {
+		e.by = map[backend.Reason]int64{}
+	}
+	e.by[why]++
+}
+
+// Ends counts the streams that ended since the drain began, by why: those that were
+// cut are backend.Drained.
+func (s *Server) Ends() map[backend.Reason]int64 {
+	s.ends.mu.Lock()
+	defer s.ends.mu.Unlock()
+	return maps.Clone(s.ends.by)
+}
+
+// Report counts what ended since the drain began.
+func (s *Server) Report() Report {
+	cut := s.cutCount.Load()
+	return Report{Finished: max(0, s.finished.Load()-cut), Cut: cut}
+}
 
 const goingAway = 1001 // RFC 6455 section 7.4.1
 

@@ -51,6 +51,11 @@ func (s *Server) newPool(name string, cfg PoolConfig, was *pool) (p *pool, err e
 	p = &pool{cfg: cfg}
 	if was != nil {
 		p.Pool, p.tally = was.Pool, was.tally
+		for _, b := range cfg.Backends {
+			if _, err := backend.ParseURL(b.URL); err != nil {
+				return nil, fmt.Errorf("backend %q of pool %q: %w", b.ID, name, err)
+			}
+		}
 	} else if err = s.people(p, name); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/starling-lb/starling/proxy/backend"
 )
 
 // halves answers a request by half of its body, and by the rest once it may.
@@ -265,6 +267,11 @@ func TestReloadRefused(t *testing.T) {
 			listen(taken.Addr().String())(c)
 		}, "address already in use"},
 		"a route to nowhere": {func(c *Config) { c.Listeners[0].Routes = only("nowhere") }, `no pool "nowhere"`},
+		"a backend nowhere": {func(c *Config) {
+			p := c.Pools["p"]
+			p.Backends = []backend.Config{{ID: "b", URL: "nowhere"}}
+			c.Pools["p"] = p
+		}, `backend "b" of pool "p"`},
 		"no certificate": {func(c *Config) {
 			p := c.Pools["p"]
 			p.Backend.TLS.CAFile = "/nowhere/ca.pem"

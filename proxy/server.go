@@ -70,6 +70,7 @@ type Server struct {
 	running  atomic.Int64 // streams begun and not settled
 	finished atomic.Int64 // streams settled since the drain began
 	cutCount atomic.Int64 // of them, cut by its deadline
+	ends     ends         // of them, why
 	replay   atomic.Int64 // bytes of requests' bodies that are kept for another try
 
 	keysEvery, resolveEvery time.Duration // what the loops of these names wait
@@ -148,7 +149,7 @@ func (s *Server) Update(name string, list []backend.Config) error {
 	return p.Update(list, p.cfg.rules(), time.Now())
 }
 
-// Report is how a Stop went.
+// Report is how a Stop went, or goes.
 type Report struct {
 	Finished int64 // streams that ran to their end after Stop was called
 	Cut      int64 // streams that were cut when its time was over
@@ -188,8 +189,7 @@ func (s *Server) Stop(ctx context.Context) Report {
 	for _, p := range s.now.Load().all() {
 		p.close()
 	}
-	cut := s.cutCount.Load()
-	return Report{Finished: s.finished.Load() - cut, Cut: cut}
+	return s.Report()
 }
 
 // awaitIdle returns when no stream runs and every connection that was there

@@ -214,6 +214,7 @@ func (s *Stream) settle(err error) *failure {
 	server := s.client.server
 	if server.Draining() && reason != backend.Shed {
 		server.finished.Add(1)
+		server.ends.add(reason)
 	}
 	server.running.Add(-1)
 	s.client.conn.ResumeReading()

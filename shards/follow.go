@@ -13,15 +13,18 @@ const (
 	renewRest   = 50 * time.Millisecond  // after one that nobody granted
 	renewFor    = 10 * time.Minute       // since a turn last wanted it
 	renewLook   = 50 * time.Millisecond
-	maxAsked    = 64 // renewals whose grants are waited for
+	followFor   = time.Minute // since a renewal was last asked of the node
+	maxAsked    = 64          // renewals whose grants are waited for
 	feedBacklog = 1024
 )
 
 // follower keeps the feed of one leading node.
 type follower struct {
-	r    *Router
-	node string
-	life atomic.Uint64 // of the feed: what an earlier one brings is of before
+	r      *Router
+	node   string
+	life   atomic.Uint64 // of the feed: what an earlier one brings is of before
+	end    context.CancelFunc
+	wanted time.Duration // when it last was; Router.mu guards it
 }
 
 // renewLoop keeps the leases of the shards whose sessions have turns here. Where
@@ -42,6 +45,7 @@ func (r *Router) renewLoop() {
 			return
 		}
 		now := r.Now()
+		r.unfollow(now)
 		for _, s := range r.sections {
 			wanted := s.wanted.Load()
 			if wanted == 0 || now-time.Duration(wanted) > renewFor || !s.due(now) {
@@ -132,24 +136,43 @@ func (s *section) renewed(next time.Duration, answered bool) {
 func (r *Router) follow(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.follows[node] != nil || r.stopped {
+	if r.stopped {
 		return
 	}
-	f := &follower{r: r, node: node}
+	if f := r.follows[node]; f != nil {
+		f.wanted = r.Now()
+		return
+	}
+	ctx, end := context.WithCancel(r.ctx)
+	f := &follower{r: r, node: node, end: end, wanted: r.Now()}
 	r.follows[node] = f
 	r.tasks.Go(func() {
+		defer end()
 		to := Reader{Open: f.open, Take: f.take, Lost: func(error) {}}
 		if node == r.Node {
-			r.followSelf(to)
+			r.followSelf(ctx, to)
 		} else if r.Feeds != nil {
-			r.Feeds.Follow(r.ctx, node, FeedService, to)
+			r.Feeds.Follow(ctx, node, FeedService, to)
 		}
 	})
 }
 
+// unfollow ends the feeds that nothing was asked of for a while: those of nodes
+// that lead nothing any more, or are gone.
+func (r *Router) unfollow(now time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for node, f := range r.follows {
+		if now-f.wanted > followFor {
+			f.end()
+			delete(r.follows, node)
+		}
+	}
+}
+
 // open is a feed's opening message, and begins another life of it.
 func (f *follower) open() []byte {
-	f.life.Add(1)
+	f.life.Store(f.r.lives.Add(1)) // no two are alike, of whichever follower
 	return binary.BigEndian.AppendUint64([]byte{codeVersion}, f.r.Boot)
 }
 
@@ -157,9 +180,9 @@ var errBehind = errors.New("the reader does not keep up")
 
 // followSelf is the feed of a node to itself: a leader's own node is a holder like
 // any other.
-func (r *Router) followSelf(to Reader) {
-	for r.ctx.Err() == nil {
-		ctx, cut := context.WithCancel(r.ctx)
+func (r *Router) followSelf(ctx context.Context, to Reader) {
+	for ctx.Err() == nil {
+		ctx, cut := context.WithCancel(ctx)
 		messages := make(chan []byte, feedBacklog)
 		served := make(chan struct{})
 		opening := to.Open()

@@ -433,3 +433,42 @@ func TestAnotherProvisionalHome(t *testing.T) {
 		w.until("it is bound", func() bool { b, ok := w.node("a").machine.Get(w.key("chat", "s")); return ok && b.Backend == second })
 	})
 }
+
+// TestALeaverSilencesNobody: a client that leaves while its turn waits for an answer
+// has the next ones wait all the same.
+func TestALeaverSilencesNobody(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.set(func() { w.delay = 40 * time.Millisecond })
+		w.at("e", "llm", "s", 1) // d has no lease yet
+		for range 3 {
+			ctx, leave := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			if _, err := w.node("d").router.Turn(ctx, "llm", []byte("s"), func() string { return "" }); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("who left got %v", err)
+			}
+			leave()
+		}
+		w.set(func() { w.delay = 2 * time.Millisecond })
+		if h := w.at("d", "llm", "s", 1); h.Backend != "llm-b1" {
+			t.Errorf("the next: %+v", h)
+		}
+	})
+}
+
+// TestFeedsEnd: the feed of a node that leads nothing any more ends after a while,
+// and begins again when it leads.
+func TestFeedsEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.at("d", "llm", "s", 1)
+		w.lead("b")
+		w.wait(2 * followFor)
+		if f := w.node("a").router.desk.feed(Holder{"d", 1}); f != nil {
+			t.Error("the feed of a node that does not lead is still open")
+		}
+		w.at("d", "llm", "s", 1)
+		w.lead("a")
+		w.until("d has a lease of a again", func() bool { return w.leased("d") })
+		if h := w.at("d", "llm", "s", 2); h.Backend != "llm-b1" {
+			t.Errorf("afterwards: %+v", h)
+		}
+	})
+}

@@ -286,3 +286,43 @@ func BenchmarkHit(b *testing.B) {
 type fixed struct{ nothing }
 
 func (fixed) Pool(string) Rule { return Rule{TTL: time.Hour} }
+
+// TestPausedInAMove: a node that is stopped in the middle of a move, for longer than
+// its lease or until its death is agreed on, starts no turn on the old backend
+// afterwards.
+func TestPausedInAMove(t *testing.T) {
+	for _, pause := range []time.Duration{2500 * time.Millisecond, 10 * time.Second} {
+		bubble(t, func(t *testing.T, w *world) {
+			w.at("d", "llm", "s", 1)
+			w.at("e", "llm", "s", 1)
+			w.graced()
+			w.set(func() { w.delay = 60 * time.Millisecond }) // a hold lasts for some time
+			moved := make(chan bool, 1)
+			go func() { moved <- w.shift("e", "s", "llm-b2", pause+10*time.Second) }()
+			w.until("d holds the session", func() bool {
+				p := w.node("d").router.sections[0].stripe(w.key("llm", "s"))
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				return p.isHeld(w.key("llm", "s"))
+			})
+			w.pause("d")
+			w.set(func() { w.delay = 2 * time.Millisecond })
+			if pause > 5*time.Second {
+				w.set(func() { w.dead["d"] = true })
+			}
+			w.wait(pause)
+			w.resume("d")
+			if !<-moved {
+				t.Fatal("the session did not move")
+			}
+			if w.starts("d", "s", "llm-b1") {
+				t.Errorf("stopped for %v: a turn starts on the old backend", pause)
+			}
+			w.set(func() { clear(w.dead) })
+			w.until("d goes by the new one", func() bool { return w.starts("d", "s", "llm-b2") || w.leased("d") })
+			if h := w.at("d", "llm", "s", 1); h.Backend != "llm-b2" {
+				t.Errorf("stopped for %v: afterwards %+v", pause, h)
+			}
+		})
+	}
+}

@@ -42,6 +42,7 @@ type Router struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 	wake   chan struct{} // one place: a renewal is due at once
+	lives  atomic.Uint64 // of feeds
 
 	mu      sync.Mutex // guards what follows
 	stopped bool

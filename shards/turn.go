@@ -252,16 +252,20 @@ func (k *seeker) lease(ctx context.Context) bool {
 		return true
 	}
 	k.t.r.hurry(s)
-	if now < time.Duration(s.silent.Load()) || !k.sleep(ctx, wake, k.until) {
-		s.quiet(k.t.r.Now())
+	if now < time.Duration(s.silent.Load()) {
+		return false
+	}
+	if !k.sleep(ctx, wake, k.until) {
+		s.quiet(ctx, k.t.r.Now())
 		return false
 	}
 	return true
 }
 
-// quiet has nobody waited for a while: a question had no answer.
-func (s *section) quiet(now time.Duration) {
-	if now >= time.Duration(s.silent.Load()) {
+// quiet has nobody waited for a while: a question had no answer in its time. One
+// whose asker left says nothing.
+func (s *section) quiet(ctx context.Context, now time.Duration) {
+	if ctx.Err() == nil && now >= time.Duration(s.silent.Load()) {
 		s.silent.Store(int64(now + quietTime))
 	}
 }
@@ -279,7 +283,7 @@ func (k *seeker) ask(ctx context.Context, unused bool) (settled bool, err error)
 	a, kept, err := t.put(ctx, q, k.until)
 	switch {
 	case err != nil:
-		t.s.quiet(t.r.Now())
+		t.s.quiet(ctx, t.r.Now())
 		return true, k.fallback(ctx)
 	case a.verdict == unbound && k.propose == nil:
 		return true, t.settle(Home{Lookup: before}) // nothing stands and nothing was proposed

@@ -26,6 +26,7 @@ func sessionsAs(consistency string, wait time.Duration) func(*node.Config) {
 		sticky := *pool.Sticky
 		sticky.Consistency, sticky.BindTimeout = consistency, wait
 		pool.Sticky = &sticky
+		pool.Rebalance.Enabled = false // a crowd of turns is no reason to move
 		cfg.Pools[testcluster.PoolName] = pool
 	}
 }
@@ -232,5 +233,49 @@ func underLoad(t *testing.T, c *testcluster.Cluster, stop <-chan struct{}, nodes
 				t.Errorf("turn %d under load: %v", turn, err)
 			}
 		})
+	}
+}
+
+// TestAddAndRemove: a backend more moves nobody; one that is removed at one node
+// loses its own sessions, each once, and they are at one place as seen from every
+// node.
+func TestAddAndRemove(t *testing.T) {
+	c := agreeing(t, 3, sessionsAs("available", patience))
+	const sessions = 300
+	k := newTalk(t, c, sessions)
+	k.take(t, 2, 0, 1, 2)
+	n := admin(t, c.Node(0))
+	more := api.NewBackend{ID: "b9", URL: c.Backend(0).URL(), Weight: 1}
+	if err := n.Post(t.Context(), more, "pools", testcluster.PoolName, "backends"); err != nil {
+		t.Fatal(err)
+	}
+	picks(t, c, "b1 b2 b3 b9", 0, 1, 2)
+	k.take(t, 2, 0, 1, 2)
+	if moved := metrics(t, c.Node(1), "starling_moves_total"); moved != 0 {
+		t.Errorf("%v moves because of a backend more", moved)
+	}
+	was := append([]string(nil), k.homes...)
+	if err := n.Delete(t.Context(), "pools", testcluster.PoolName, "backends", "b2"); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for i := range 3 {
+		eventually(t, settleTime, func() string {
+			for s := range sessions {
+				if v := sessionOf(t, c.Node(i), fmt.Sprint("session ", s)); v.Backend == "b2" || v.Held {
+					return fmt.Sprintf("session %d is %+v", s, v)
+				}
+			}
+			return ""
+		})
+	}
+	t.Logf("all have moved %v later", time.Since(began).Round(10*time.Millisecond))
+	clear(k.homes)
+	k.take(t, 3, 0, 1, 2)
+	for s := range sessions {
+		v := sessionOf(t, c.Node(s%3), fmt.Sprint("session ", s))
+		if moved := was[s] == "b2"; moved != (v.Epoch == 2) || !moved && k.homes[s] != was[s] || v.Backend != k.homes[s] {
+			t.Errorf("session %d was at %s, is seen at %s, and is %+v", s, was[s], k.homes[s], v)
+		}
 	}
 }

@@ -22,7 +22,7 @@ var stallFull = flag.Bool("stall.full", false, "TestStall for a minute")
 // same: at most 30 are not. In the short form, too, which costs as many.
 func TestStall(t *testing.T) {
 	const most = 30
-	rate, from, to, end := 500, 2*time.Second, 5*time.Second, 7*time.Second
+	rate, from, to, end := 500/raceFactor, 2*time.Second, 5*time.Second, 7*time.Second
 	if *stallFull {
 		from, to, end = 15*time.Second, 45*time.Second, time.Minute
 	}

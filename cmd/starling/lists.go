@@ -34,7 +34,7 @@ func showStatus(w io.Writer, s api.Status) {
 	}
 	fmt.Fprintf(w, "streams\t%d running, %d waiting\n", s.Streams.InFlight, s.Streams.Waiting)
 	if s.Drain != nil {
-		fmt.Fprintf(w, "drain\tends in %v at the latest\n", seconds(s.Drain.Left))
+		fmt.Fprintf(w, "drain\tends in %v at the latest (%s), %d streams finished\n", seconds(s.Drain.Left), s.Drain.Phase, s.Drain.Finished)
 	}
 	fmt.Fprintf(w, "config\t%s\n", s.ConfigHash)
 }

@@ -118,8 +118,8 @@ func (c calls) drain(limit time.Duration) error {
 	for {
 		select {
 		case err := <-stopped:
-			if cut := c.node.Drained().Cut; err == nil && cut > 0 {
-				return &exit{exitCut, fmt.Errorf("the drain deadline cut %d streams", cut)}
+			if r := c.node.Drained(); err == nil && r.Cut > 0 {
+				return &exit{exitCut, fmt.Errorf("the drain deadline (%v) cut %d streams; %d finished", limit, r.Cut, r.Finished)}
 			}
 			return err
 		case s := <-c.signals:

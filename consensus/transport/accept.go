@@ -67,7 +67,7 @@ func (t *Transport) hear(raw net.Conn) (*conn, hello, error) {
 	defer stop()
 	secure, err := t.keys.server(ctx, raw)
 	if err != nil {
-		return nil, hello{}, fmt.Errorf("TLS: %w", err)
+		return nil, hello{}, fmt.Errorf("TLS: %w", explain(err))
 	}
 	h, err := readHello(secure)
 	switch {
@@ -150,6 +150,7 @@ func (t *Transport) judge(c net.Conn, h hello) error {
 	switch s := t.services[h.service]; h.kind {
 	case kindGroup:
 		g := t.group(h.group.Shard)
+		known, _ := t.Resolver.Resolve(h.from) // "" where it is not known
 		switch {
 		case own == "":
 			return refuse(RefusedCluster, "node %s has no cluster yet", t.Node)
@@ -157,6 +158,9 @@ func (t *Transport) judge(c net.Conn, h hello) error {
 			return refuse(RefusedGroup, "node %s has no replica of shard %d", t.Node, h.group.Shard)
 		case g.ID != h.group:
 			return refuse(RefusedIncarnation, "the caller means %v, node %s has %v", h.group, t.Node, g.ID)
+		case h.at != "" && known != "" && h.at != known:
+			// Two processes with one identity would be two voters with one vote.
+			return refuse(RefusedPlace, "node %s says that it is at %s, and is known at %s; if it has not just moved, a data directory was copied: give each node its own", h.from, h.at, known)
 		case h.service != special(g.name):
 			return refuse(RefusedIncarnation, "the caller means replica %q of %v on node %s, which has %q", h.service, h.group, t.Node, special(g.name))
 		}
@@ -209,7 +213,7 @@ func (r *refusals) log(log *slog.Logger, address, node string, err error) {
 	if r.last == nil {
 		r.last = make(map[string]time.Time)
 	}
-	if now := time.Now(); now.Sub(r.last[what]) > refusalEvery && !errors.Is(err, io.EOF) { // who says nothing only looked whether we are here
+	if now := time.Now(); now.Sub(r.last[what]) > refusalEvery && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) { // who says nothing only looked whether we are here; a stop cuts off whoever just came
 		r.last[what], level = now, slog.LevelWarn
 	}
 	r.mu.Unlock()

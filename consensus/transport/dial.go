@@ -62,6 +62,7 @@ func (t *Transport) dial(ctx context.Context, node string, h hello, into ...*cro
 		return nil, fmt.Errorf("dial node %s: %w", node, err)
 	}
 	h.min, h.max, h.cluster, h.to, h.from = versionMin, versionMax, t.Cluster(), node, t.Node
+	h.at, _ = t.Resolver.Resolve(t.Node) // not known yet: "" says so
 	secure, err := t.introduce(ctx, raw, h)
 	if err != nil {
 		_ = raw.Close()
@@ -100,7 +101,7 @@ func (t *Transport) introduce(ctx context.Context, raw net.Conn, h hello) (net.C
 	defer stop()
 	secure, err := t.keys.client(ctx, raw)
 	if err != nil {
-		return nil, fmt.Errorf("TLS: %w", err)
+		return nil, fmt.Errorf("TLS: %w", explain(err))
 	}
 	if err := checkNames(secure, h.to); err != nil {
 		return nil, &RefusedError{RefusedCertificate, err.Error()}
@@ -111,7 +112,7 @@ func (t *Transport) introduce(ctx context.Context, raw net.Conn, h hello) (net.C
 	a, err := readReply(secure)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, explain(err)
 	case a.code != Accepted:
 		return nil, &RefusedError{a.code, a.text}
 	case !stop():

@@ -11,7 +11,7 @@ import (
 //
 //	hello: "SLRP", lowest and highest version the caller speaks, u16 length, body
 //	body:  cluster, wanted node, own node (u8 length and bytes each), kind u8,
-//	       shard u32, incarnation u32, service (u8 length and bytes)
+//	       shard u32, incarnation u32, service, own address (u8 length and bytes each)
 //	reply: "SLRP", version that both will use, code u8, u16 length, text
 const (
 	magic      = "SLRP"
@@ -19,7 +19,7 @@ const (
 	versionMax = 1
 
 	headSize = len(magic) + 4
-	maxHello = 2048 // bytes of a body: four names and some numbers take 1033
+	maxHello = 2048 // bytes of a body: five names and some numbers take 1289
 	maxText  = 512  // bytes of a reply's text
 )
 
@@ -39,6 +39,7 @@ type hello struct {
 	kind     kind
 	group    GroupID
 	service  string // of a group: what tells the wanted replica from others of the node
+	at       string // where the caller says it is reached; "": it does not know
 }
 
 var errHello = errors.New("not a hello of starling")
@@ -53,6 +54,7 @@ func (h hello) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, h.group.Shard)
 	b = binary.BigEndian.AppendUint32(b, h.group.Incarnation)
 	b = appendName(b, h.service)
+	b = appendName(b, h.at)
 	binary.BigEndian.PutUint16(b[headSize-2:], uint16(len(b)-headSize))
 	return b
 }
@@ -79,6 +81,7 @@ func readHello(r io.Reader) (hello, error) {
 	h.kind = kind(f.byte())
 	h.group = GroupID{Shard: f.uint32(), Incarnation: f.uint32()}
 	h.service = f.name()
+	h.at = f.name()
 	if f.short || len(f.rest) > 0 && h.max <= versionMax { // a newer one may say more
 		return h, fmt.Errorf("%w: body of %d bytes", errHello, len(body))
 	}

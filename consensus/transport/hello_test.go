@@ -13,9 +13,9 @@ import (
 
 func TestHelloSurvivesTheWire(t *testing.T) {
 	for _, h := range []hello{
-		{min: 1, max: 1, cluster: "c", to: "b", from: "a", kind: kindGroup, group: GroupID{7, 2}},
+		{min: 1, max: 1, cluster: "c", to: "b", from: "a", kind: kindGroup, group: GroupID{7, 2}, at: "10.0.0.1:7947"},
 		{min: 1, max: 1, to: "b", from: "a", kind: kindCall, service: "bind"},
-		{min: 1, max: 1, cluster: strings.Repeat("c", 255), to: strings.Repeat("b", 255), from: strings.Repeat("a", 255), kind: kindFeed, service: strings.Repeat("s", 255)},
+		{min: 1, max: 1, cluster: strings.Repeat("c", 255), to: strings.Repeat("b", 255), from: strings.Repeat("a", 255), kind: kindFeed, service: strings.Repeat("s", 255), at: strings.Repeat("t", 255)},
 	} {
 		r := bytes.NewReader(append(h.append(nil), "rest"...))
 		got, err := readHello(r)
@@ -109,12 +109,15 @@ func TestRefusals(t *testing.T) {
 		{"no such service", func(h *hello) { h.kind, h.service = kindCall, "x" }, RefusedService},
 		{"a feed, as a call", func(h *hello) { h.kind, h.service = kindCall, "feed" }, RefusedService},
 		{"a call, as a feed", func(h *hello) { h.kind, h.service = kindFeed, "echo" }, RefusedService},
+		{"the node is elsewhere", func(h *hello) { h.at = "10.0.0.9:7947" }, RefusedPlace},
+		{"the node is there", func(h *hello) { h.at = "10.0.0.1:7947" }, Accepted},
+		{"a call of a node that is elsewhere", func(h *hello) { h.at, h.kind, h.service = "10.0.0.9:7947", kindCall, "echo" }, Accepted},
 		{"unknown kind", func(h *hello) { h.kind = 77 }, RefusedHello},
 		{"no cluster, open service", func(h *hello) { h.cluster, h.kind, h.service = "", kindCall, "join" }, Accepted},
 		{"another cluster, open service", func(h *hello) { h.cluster, h.kind, h.service = "c2", kindCall, "join" }, RefusedCluster},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newPeer(t, &addresses{}, "b")
+			b := newPeer(t, &addresses{at: map[string]string{"a": "10.0.0.1:7947"}}, "b")
 			echo(b, "echo", Service{})
 			echo(b, "join", Service{Open: true})
 			b.Serve("feed", Service{MaxQuestion: 10, Concurrent: 1, Feed: ticker(nil)})
@@ -158,6 +161,27 @@ func TestTheCallerLogsToo(t *testing.T) {
 	}
 	eventually(t, logged(a.log, "shard 1 incarnation 2"))
 	eventually(t, logged(b.log, "shard 1 incarnation 1"))
+}
+
+// TestCopiedDirectory: a second process with a node's identity has no voice in
+// its groups, and both logs say what is wrong. The first has.
+func TestCopiedDirectory(t *testing.T) {
+	at, id := &addresses{}, GroupID{1, 1}
+	first, b := newPeer(t, at, "a").up(t), newPeer(t, at, "b").up(t)
+	twin := newPeer(t, &addresses{at: map[string]string{"b": b.Addr().String()}}, "a").up(t) // it knows itself at its own address
+	openGroup(t, b, id)
+	_, err := openGroup(t, twin, id).DialNode("b", patience)
+	if r := (*RefusedError)(nil); !errors.As(err, &r) || r.Code != RefusedPlace {
+		t.Errorf("the copy got %v", err)
+	}
+	for _, log := range []*journal{twin.log, b.log} {
+		eventually(t, logged(log, "a data directory was copied"))
+	}
+	c, err := openGroup(t, first, id).DialNode("b", patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
 }
 
 // TestSilentCallersDoNotStay holds every place for those without a hello.

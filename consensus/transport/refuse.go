@@ -22,6 +22,7 @@ const (
 	RefusedBusy             // a limit is reached; later it may be taken
 	RefusedStopping         // the node is about to stop
 	RefusedSize             // a message over the service's limit
+	RefusedPlace            // the caller's node is known to be at another address
 )
 
 func (c Code) String() string {
@@ -50,6 +51,8 @@ func (c Code) String() string {
 		return "stopping"
 	case RefusedSize:
 		return "size"
+	case RefusedPlace:
+		return "place"
 	}
 	return fmt.Sprintf("code %d", uint8(c))
 }

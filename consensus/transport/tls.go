@@ -34,6 +34,8 @@ type keyring struct {
 type held struct {
 	sum    [sha256.Size]byte
 	config *tls.Config // as server and as client
+	chain  []*x509.Certificate
+	ca     *x509.CertPool
 }
 
 func newKeyring(files TLS) (*keyring, error) {
@@ -65,8 +67,60 @@ func (k *keyring) load() (changed bool, err error) {
 	if !ca.AppendCertsFromPEM(parts[0]) {
 		return false, fmt.Errorf("%s holds no certificate", k.files.CAFile)
 	}
-	k.held.Store(&held{sum: sum, config: k.config(pair, ca)})
+	h := &held{sum: sum, config: k.config(pair, ca), ca: ca}
+	for _, der := range pair.Certificate {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", k.files.CertFile, err)
+		}
+		h.chain = append(h.chain, c)
+	}
+	k.held.Store(h)
 	return true, nil
+}
+
+// fault says why peers that have the same authorities refuse this node; nil: they
+// do not. Its text stays the same as long as the fault does.
+func (k *keyring) fault() error {
+	h, now := k.held.Load(), k.now()
+	switch c := h.chain[0]; {
+	case now.After(c.NotAfter):
+		return fmt.Errorf("%s was good until %s", k.files.CertFile, c.NotAfter.Format(time.RFC3339))
+	case now.Before(c.NotBefore):
+		return fmt.Errorf("%s is good from %s on, says this machine's clock", k.files.CertFile, c.NotBefore.Format(time.RFC3339))
+	}
+	if err := verify(h.chain, h.ca, now); err != nil {
+		return fmt.Errorf("%s, by %s: %w", k.files.CertFile, k.files.CAFile, err)
+	}
+	return nil
+}
+
+// verify looks at a chain, the node's own certificate first, and at its dates.
+func verify(chain []*x509.Certificate, ca *x509.CertPool, now time.Time) error {
+	if len(chain) == 0 {
+		return errors.New("none is shown")
+	}
+	between := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		between.AddCert(c)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: ca, Intermediates: between, CurrentTime: now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
+	return err
+}
+
+// explain says what to do about an answer of TLS that only says what it met with.
+func explain(err error) error {
+	record, op := (tls.RecordHeaderError{}), (*net.OpError)(nil)
+	switch {
+	case errors.As(err, &record):
+		return &RefusedError{RefusedHello, fmt.Sprintf("the peer does not speak TLS (%v); write cluster.tls on both or none", err)}
+	case errors.As(err, &op) && op.Op == "remote error":
+		return &RefusedError{RefusedCertificate, fmt.Sprintf("the peer does not take this node's certificate (%v): it wants one that its ca_file has signed, of today", err)}
+	}
+	return err
 }
 
 // config serves both ends. Peers are known by id and not by host, so the
@@ -79,18 +133,10 @@ func (k *keyring) config(own tls.Certificate, ca *x509.CertPool) *tls.Config {
 		ClientAuth:         tls.RequireAnyClientCert,
 		InsecureSkipVerify: true, // of host names; VerifyConnection does the rest
 		VerifyConnection: func(state tls.ConnectionState) error {
-			if len(state.PeerCertificates) == 0 {
-				return errors.New("the peer shows no certificate")
+			if err := verify(state.PeerCertificates, ca, k.now()); err != nil {
+				return &RefusedError{RefusedCertificate, fmt.Sprintf("the peer's certificate: %v (ca_file says who may sign)", err)}
 			}
-			between := x509.NewCertPool()
-			for _, c := range state.PeerCertificates[1:] {
-				between.AddCert(c)
-			}
-			_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{
-				Roots: ca, Intermediates: between, CurrentTime: k.now(),
-				KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
-			})
-			return err
+			return nil
 		},
 		SessionTicketsDisabled: true, // connections live long, and a resumed one would outlive a change of the CA
 	}
@@ -147,6 +193,8 @@ func readKeyFile(name string) ([]byte, error) {
 	return data, err
 }
 
+const badOwn = "peers will not take this node's certificate"
+
 // keysLoop looks at the files now and then. A fault is told when it stands for
 // two looks: three files cannot be written at once.
 func (t *Transport) keysLoop() {
@@ -160,15 +208,19 @@ func (t *Transport) keysLoop() {
 		case <-tick.C:
 		}
 		changed, err := t.keys.load()
-		switch {
-		case changed:
-			last, t.keys.told = "", ""
+		text := "certificate files for peers cannot be used; the old ones stay in force"
+		if err == nil {
+			err, text = t.keys.fault(), badOwn
+		}
+		if changed {
 			t.log.Info("new certificates in force for peers; open connections keep theirs")
+		}
+		switch {
 		case err == nil:
 			last, t.keys.told = "", ""
 		case err.Error() == last && last != t.keys.told:
 			t.keys.told = last
-			t.log.Warn("certificate files for peers cannot be used; the old ones stay in force", "err", err)
+			t.log.Warn(text, "err", err)
 		default:
 			last = err.Error()
 		}

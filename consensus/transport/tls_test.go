@@ -123,6 +123,49 @@ func TestWhoMayConnect(t *testing.T) {
 	}
 }
 
+// TestWhatIsWrongIsSaid has each side's log name the fault, the one to blame and
+// what to write, and a node say by itself what is wrong with its own files.
+func TestWhatIsWrongIsSaid(t *testing.T) {
+	ours, theirs := newAuthority(t), newAuthority(t)
+	past, foreign := ours.issue(t, -time.Minute), theirs.issue(t, time.Hour)
+	mixed := foreign
+	mixed.CAFile = ours.file
+	refused := []string{"code=certificate", "does not take this node's certificate"}
+	for _, c := range []struct {
+		name       string
+		files      TLS
+		own, other []string // what x's log says, and good's
+	}{
+		{"expired", past, append(refused, badOwn, "was good until"), []string{"code=certificate", "has expired"}},
+		{"of another CA", mixed, append(refused, badOwn, "by "+ours.file), []string{"code=certificate", "unknown authority", "ca_file"}},
+		{"of another cluster", foreign, append(refused, "unknown authority"), append(refused, "unknown authority")},
+		{"none", TLS{}, []string{"the caller speaks TLS"}, []string{"code=hello", "does not speak TLS", "on both or none"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			at := &addresses{}
+			good := newPeer(t, at, "good", with(ours.issue(t, time.Hour))).up(t)
+			x := newPeer(t, at, "x", with(c.files)).up(t)
+			for _, call := range []func() error{
+				func() error { _, err := x.Call(t.Context(), "good", "echo", nil); return err },
+				func() error { _, err := good.Call(t.Context(), "x", "echo", nil); return err },
+			} {
+				if call() == nil {
+					t.Fatal("it was let in")
+				}
+			}
+			for _, part := range c.own {
+				eventually(t, logged(x.log, part))
+			}
+			for _, part := range c.other {
+				eventually(t, logged(good.log, part))
+			}
+			if good.log.has(badOwn) {
+				t.Errorf("a good certificate is said to be bad:\n%s", good.log)
+			}
+		})
+	}
+}
+
 // TestNewFilesComeIntoForce, broken ones do not.
 func TestNewFilesComeIntoForce(t *testing.T) {
 	old, next := newAuthority(t), newAuthority(t)

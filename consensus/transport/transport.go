@@ -83,6 +83,10 @@ func (t *Transport) Start(ctx context.Context) error {
 	t.start(t.acceptLoop)
 	t.start(t.movedLoop)
 	if t.keys != nil {
+		if err := t.keys.fault(); err != nil {
+			t.keys.told = err.Error()
+			t.log.Warn(badOwn, "err", err)
+		}
 		t.start(t.keysLoop)
 	}
 	return nil

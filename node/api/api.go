@@ -67,7 +67,21 @@ type Streams struct {
 type Drain struct {
 	Deadline time.Time `json:"deadline"`
 	Left     float64   `json:"left"`
+
+	Phase    DrainPhase `json:"phase,omitempty"`    // of a node's
+	Finished int64      `json:"finished,omitempty"` // streams that ended since it turns new ones away
+	Cut      int64      `json:"cut,omitempty"`      // streams that its deadline ended
 }
+
+// DrainPhase is how far a node's drain is.
+type DrainPhase string
+
+// The phases of a node's drain, in their order; the list is closed.
+const (
+	NoticePhase  DrainPhase = "notice"       // not ready, and serving
+	TurningPhase DrainPhase = "turning_away" // new streams are refused, running ones go on
+	CuttingPhase DrainPhase = "cutting"      // the deadline has come
+)
 
 // Backends answers GET /v1/backends.
 type Backends struct {

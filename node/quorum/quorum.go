@@ -68,6 +68,9 @@ type Options struct {
 	Listen  func(ctx context.Context, network, address string) (net.Listener, error)
 }
 
+// storeFile is where the logs of all replicas are, in the data directory.
+const storeFile = "raft.db"
+
 // Level is the highest feature level that this program can work at.
 const Level = 1
 
@@ -145,7 +148,7 @@ func (o Options) check() error {
 // wire puts store, port, groups and keeper together.
 func (q *Quorum) wire() (err error) {
 	q.store, err = store.New(store.Options{
-		Path: filepath.Join(q.o.Dir, "raft.db"), Log: q.log, Failed: func(err error) { q.groups.Failed(err) },
+		Path: filepath.Join(q.o.Dir, storeFile), Log: q.log, Failed: func(err error) { q.groups.Failed(err) },
 	})
 	if err != nil {
 		return err

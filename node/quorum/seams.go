@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/starling-lb/starling/consensus"
 	"github.com/starling-lb/starling/consensus/store"
@@ -22,6 +23,9 @@ var _ meta.Host = host{}
 // Open starts a replica, and answers for its shard from then on.
 func (h host) Open(e meta.Errand) error {
 	r, q, shard := e.Own, h.q, uint32(e.Own.Shard)
+	if e.Kept && !e.Found && !h.has(r) {
+		return fmt.Errorf("%w: there is nothing of it in %s; was the file put away or taken from elsewhere?", meta.ErrHole, storeFile)
+	}
 	spec := consensus.Spec{ID: transport.GroupID{Shard: shard, Incarnation: r.Incarnation}, Life: r.Life}
 	if e.Found {
 		spec.Founders = []string{q.o.Self.ID}
@@ -50,6 +54,11 @@ func (h host) Open(e meta.Errand) error {
 		q.own(q.router.Load(), g, machine)
 	}
 	return nil
+}
+
+// has tells whether there is a log of the replica.
+func (h host) has(r meta.Own) bool {
+	return slices.Contains(h.q.store.Keys(), store.Key{Shard: uint64(r.Shard), Incarnation: uint64(r.Incarnation), Life: r.Life})
 }
 
 // Close stops a replica and leaves what it kept.

@@ -13,7 +13,7 @@ import (
 type Host interface {
 	// Open starts a replica. With Found it makes its group, with itself as the only
 	// member, and begins with what the first of the Seeds has that has anything.
-	// ErrHole says that its log is broken.
+	// ErrHole says that its log is broken, or is gone though it was Kept.
 	Open(e Errand) error
 	Close(ctx context.Context, r Own)        // its data stays
 	Delete(ctx context.Context, r Own) error // closes it, if it is open, and deletes its data
@@ -65,6 +65,8 @@ type Keeper struct {
 	failed  map[Own]time.Duration // when a replica did not open
 	taking  sync.Mutex            // one newer map at a time, file and all; may be taken while placing is held
 
+	doubted map[Own]bool // replicas that the map gave this node, and that it has not noted
+
 	mu      sync.Mutex // guards what follows; the last to be taken, and held for no I/O or callback
 	current *Map       // the newest; nil: none
 	own     owned
@@ -113,6 +115,7 @@ func NewKeeper(o Options) (*Keeper, error) {
 	if k.own, err = loadOwn(o.files); err != nil {
 		return nil, err
 	}
+	k.doubted = doubts(k.current, o.Self, k.own.Replicas)
 	return k, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,33 @@ func TestBrokenLogGetsAnotherLife(t *testing.T) {
 		if o.Shard == 1 && o.Life == s.Life {
 			t.Error("the broken replica is kept")
 		}
+	}
+}
+
+// TestHalfADirectory: a node comes back without its logs, or without the list of
+// its replicas. It must not vote as what it was.
+func TestHalfADirectory(t *testing.T) {
+	for name, lose := range map[string]func(*box){
+		"without logs":          func(b *box) { b.logs = map[Own]*log{} },
+		"without logs and list": func(b *box) { b.logs = map[Own]*log{}; delete(b.disk, ownFile) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := begin(t, 1, 3, 3)
+			b, before := w.nodes["n02"], w.newest()
+			b.stop()
+			lose(b)
+			w.run(10 * time.Second)
+			b.start()
+			w.until("its replicas have other lives", 5*time.Minute, func() error {
+				for i, s := range w.newest().Shards {
+					was, _ := before.Shards[i].Wants("n02")
+					if now, _ := s.Wants("n02"); now.Life == was.Life {
+						return fmt.Errorf("shard %d: it has the old one", i)
+					}
+				}
+				return w.well()
+			})
+		})
 	}
 }
 

@@ -21,6 +21,7 @@ type Errand struct {
 	Do    Verb
 	Own   Own
 	Found bool  // of OpenIt: it makes the group
+	Kept  bool  // of OpenIt: it ran here before, so its data must be here
 	Seeds []Own // then: what this node kept of earlier incarnations, the last one first, to begin with
 }
 
@@ -69,6 +70,26 @@ func Local(m *Map, self string, own []Own, open func(Own) bool) (errands []Erran
 	}
 	return errands
 }
+
+// doubts are the replicas that a map gives a node, when it starts, and that it has
+// not noted: it ended before it could, or the note is lost, and perhaps the log.
+func doubts(m *Map, self string, own []Own) map[Own]bool {
+	doubted := make(map[Own]bool)
+	if m == nil {
+		return doubted
+	}
+	for i, s := range m.Shards {
+		r, wanted := s.Wants(self)
+		o := Own{Shard: i, Incarnation: s.Incarnation, Life: r.Life}
+		if wanted && s.Phase == Ready && !m.atFounding(i) && !slices.ContainsFunc(own, func(k Own) bool { return k.id() == o }) {
+			doubted[o] = true
+		}
+	}
+	return doubted
+}
+
+// id is what makes a replica another one.
+func (o Own) id() Own { return Own{Shard: o.Shard, Incarnation: o.Incarnation, Life: o.Life} }
 
 // seeds is what is left here of a shard's earlier incarnations, the last one first.
 func seeds(own []Own, of Own) (all []Own) {

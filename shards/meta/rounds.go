@@ -92,7 +92,7 @@ func (k *Keeper) place(ctx context.Context) {
 	}
 	for _, r := range k.Own() {
 		if s := m.Shards[min(r.Shard, len(m.Shards)-1)]; s.Incarnation == r.Incarnation && !k.isOpen(r) {
-			k.begin(ctx, Errand{Do: OpenIt, Own: r, Found: r.Again || r.Founded && m.atFounding(r.Shard)}) // it may have ended before the group was made
+			k.begin(ctx, Errand{Do: OpenIt, Own: r, Kept: true, Found: r.Again || r.Founded && m.atFounding(r.Shard)}) // it may have ended before the group was made
 		}
 	}
 }
@@ -108,6 +108,9 @@ func (k *Keeper) do(ctx context.Context, e Errand) error {
 	r := e.Own
 	switch e.Do {
 	case OpenIt:
+		if k.doubted[r.id()] {
+			return k.renew(ctx, r)
+		}
 		if err := k.note(append(k.Own(), r)); err != nil {
 			return err
 		}
@@ -173,8 +176,8 @@ func (k *Keeper) begin(ctx context.Context, e Errand) {
 	k.open[r.Shard] = r
 }
 
-// renew asks for another life of a replica whose log is broken: with what it forgot,
-// its vote would count twice. The map then takes it away and gives the new one.
+// renew asks for another life of a replica whose log is broken, or perhaps gone: with
+// what it forgot, its vote would count twice. The map then takes it away and gives the new one.
 func (k *Keeper) renew(ctx context.Context, r Own) error {
 	m := k.Map()
 	s := m.Shards[r.Shard]
@@ -187,7 +190,7 @@ func (k *Keeper) renew(ctx context.Context, r Own) error {
 			s.Replicas[i].Life = 0
 		}
 	}
-	s.Step = &Step{Kind: Replace, Node: k.o.Self, Reason: "the log of its replica is broken"}
+	s.Step = &Step{Kind: Replace, Node: k.o.Self, Reason: "the log of its replica is broken or gone"}
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
 	if _, err := k.Propose(ctx, Command{Op: OpShard, Number: r.Shard, Seen: s.Revision, Shard: &s}); err != nil {

@@ -128,7 +128,7 @@ func (b *box) write(name string, data []byte) error { b.disk[name] = data; retur
 
 func (b *box) Open(e Errand) error {
 	r := e.Own
-	if key(r) == b.hole && b.hole.Life > 0 {
+	if key(r) == b.hole && b.hole.Life > 0 || e.Kept && !e.Found && b.logs[key(r)] == nil {
 		return ErrHole
 	}
 	if r.Shard == 0 {

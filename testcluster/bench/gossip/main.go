@@ -73,22 +73,23 @@ func part(list []time.Duration, share float64) time.Duration {
 }
 
 // computed is the arithmetic behind the budget, in bytes per second into one
-// node: packets of changes, each some time after the one before and then at the
-// next change, their entries, empty ones after a second's silence, full reports,
-// pings and exchanges.
+// node: packets of changes, each some time after the one before and, if nothing has
+// changed by then, at the look after the next change, their entries, empty ones
+// after a second's silence, full reports, pings and exchanges.
 func computed(nodes, backends float64) float64 {
 	const (
 		head   = 28 + 2 + 28 + 15 // IP and UDP, frame, seal, chunk
 		entry  = 9                // of a backend at which streams run
-		gap    = 0.15             // s between two packets of changes
+		look   = 0.05             // s
 		tail   = 1.0              // s of silence
 		full   = 10.0             // s
 		others = 800 + 1200       // pings with what they carry; an exchange each half minute, both ways
 	)
 	peers := nodes - 1
 	own := 2 * startRate / nodes // starts and ends at one node, per second
-	packets := 1 / (gap + 1/own)
-	packets += packets * exp(-own*(tail-gap))
+	gap := min(1, max(0.15, 0.004*nodes)*max(1, own*1.5/10))
+	packets := 1 / (gap + exp(-own*gap)*(1/own+look/2))
+	packets += packets * exp(-own*tail)
 	entries := own * 1.5 // and first bytes that come alone
 	busy := backends * (1 - exp(-startRate*meanStream.Seconds()/nodes/backends))
 	return peers*(packets*head+entries*entry+(head+busy*entry)/full) + others

@@ -1,0 +1,119 @@
+package meta
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// heavy is a map of shards that are ready on a, b and c, with long logs, and what a
+// controller sees of them and of the other nodes.
+func heavy(t *testing.T, count int, others ...string) (*Map, Seen) {
+	t.Helper()
+	m := founded(t, count, 3, append([]string{"a", "b", "c"}, others...)...)
+	seen := Seen{Peers: map[string]Peer{}, Groups: map[int]Group{}, Led: time.Hour}
+	for id, n := range m.Nodes {
+		seen.Peers[id] = Peer{Node: n, Alive: true, Heard: true}
+	}
+	for i := range m.Shards {
+		s := Shard{Incarnation: 1, Phase: Ready, Founder: "a", Replicas: set("a", "b", "c")}
+		m = must(t, m, Command{Op: OpShard, Number: i, Seen: m.Shards[i].Revision, Shard: &s})
+		g := group("a b c")
+		seen.Groups[i] = g
+	}
+	return m, seen
+}
+
+// steps applies a plan and counts the copies it begins, by node.
+func steps(t *testing.T, m *Map, seen Seen) (*Map, map[string]int) {
+	t.Helper()
+	copies := map[string]int{}
+	touched := map[int]bool{}
+	for _, c := range Plan(m, seen) {
+		if c.Op != OpShard {
+			t.Fatalf("unexpected: %s", c.Encode())
+		}
+		if touched[c.Number] || m.Shards[c.Number].Step != nil && c.Shard.Step != nil {
+			t.Errorf("shard %d gets a step while it has one", c.Number)
+		}
+		touched[c.Number] = true
+		for _, r := range c.Shard.Replicas {
+			if _, had := m.Shards[c.Number].Wants(r.Node); !had {
+				copies[r.Node]++
+			}
+		}
+		m = must(t, m, c)
+	}
+	return m, copies
+}
+
+func TestPlanLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		others []string
+		want   string
+	}{
+		"one new node":    {[]string{"d"}, "map[d:2]"},
+		"three new nodes": {[]string{"d", "e", "f"}, "4 in all"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, seen := heavy(t, 16, c.others...)
+			m, copies := steps(t, m, seen)
+			all := 0
+			for node, n := range copies {
+				if all += n; n > copiesPerNode {
+					t.Errorf("node %s gets %d copies", node, n)
+				}
+			}
+			if got := fmt.Sprint(copies); got != c.want && fmt.Sprintf("%d in all", all) != c.want {
+				t.Errorf("copies %v, want %s", copies, c.want)
+			}
+			if _, more := steps(t, m, seen); len(more) > 0 {
+				t.Errorf("while those are under way, more begin: %v", more)
+			}
+		})
+	}
+}
+
+func TestPlanDoesNotCountWhatCostsNothing(t *testing.T) {
+	m, seen := heavy(t, 16, "d")
+	for i, g := range seen.Groups {
+		g.Last = fewLacked
+		seen.Groups[i] = g
+	}
+	if _, copies := steps(t, m, seen); copies["d"] != 12 {
+		t.Errorf("copies %v, want all 12 that even things out", copies)
+	}
+}
+
+func TestPlanMovesMetaLast(t *testing.T) {
+	m, seen := heavy(t, 2, "d")
+	n := m.Nodes["a"]
+	n.State = Draining
+	m = must(t, m, Command{Op: OpNode, Key: "a", Seen: n.Revision, Node: &n})
+	m, _ = steps(t, m, seen)
+	if m.Shards[1].Step == nil || m.Shards[0].Step != nil {
+		t.Errorf("steps of shard 1 %+v, of shard 0 %+v", m.Shards[1].Step, m.Shards[0].Step)
+	}
+	for i := range m.Shards[1:] { // they arrive
+		g := seen.Groups[i+1]
+		g.Members = nil
+		for _, r := range m.Shards[i+1].Replicas {
+			g.Members = append(g.Members, Member{Node: r.Node, Life: r.Life, Voter: r.Voter, Live: true, Level: time.Minute})
+		}
+		seen.Groups[i+1] = g
+	}
+	m, _ = steps(t, m, seen) // their steps are over
+	if m, _ = steps(t, m, seen); m.Shards[0].Step == nil || m.Shards[0].Step.Kind != Move {
+		t.Errorf("shard 0: %+v", m.Shards[0].Step)
+	}
+}
+
+func TestPlanGivesNothingToTheDead(t *testing.T) {
+	m, seen := heavy(t, 8, "d")
+	d := seen.Peers["d"]
+	d.Alive, d.Heard, d.Gone = false, false, time.Second
+	seen.Peers["d"] = d
+	if _, copies := steps(t, m, seen); len(copies) > 0 {
+		t.Errorf("copies %v", copies)
+	}
+}
