@@ -4,7 +4,7 @@ GO       ?= go
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: netns
+.PHONY: netns model
 .PHONY: help build demo test race soak clients fuzz bench sim replay stall lint format vet staticcheck ci clean
 
 help: ## this list
@@ -44,6 +44,9 @@ replay: ## a real node and engines beside the oracle of the same requests, a qua
 
 stall: ## one of eleven backends stalls for 30 s, under load
 	$(GO) test -count=1 -timeout 5m -v -run '^TestStall$$' ./testcluster -args -stall.full
+
+model: ## the sessions' protocol, and each rule taken out, by spin; see docs/model; MODELFLAGS=-full for larger bounds
+	bash docs/model/check $(MODELFLAGS)
 
 netns: build ## real loss between real nodes in namespaces; needs root or user namespaces, iptables
 	bash .ci/netns.sh ./bin/starling $(NETNSFLAGS)

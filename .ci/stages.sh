@@ -45,6 +45,7 @@ stage arrows "$go" test -count=1 -run '^TestArrows|^TestBinaryDependencies' ./no
 stage fuzz make --no-print-directory fuzz FUZZTIME=5s
 stage test make --no-print-directory test TESTFLAGS=-count=1
 stage sim make --no-print-directory sim SIMFLAGS='-quick -check'
+stage model make --no-print-directory model
 stage netns make --no-print-directory netns
 stage clients make --no-print-directory clients
 stage race make --no-print-directory race

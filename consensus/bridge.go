@@ -26,7 +26,7 @@ const (
 	maxTexts   = 256
 )
 
-// bridge takes Raft's log to ours, level kept, but where it is about a peer. Its Info is several lines per
+// bridge takes Raft's log to ours, level kept, but where it is about a peer or an empty log. Its Info is several lines per
 // group and election, so it is passed on only where debug is.
 type bridge struct {
 	log  *slog.Logger
@@ -68,6 +68,8 @@ func (b bridge) on(l slog.Level) bool {
 func (b bridge) say(l slog.Level, text string, args []any) {
 	if slices.ContainsFunc(args, ending) {
 		l = slog.LevelDebug
+	} else if newcomer(text, args) {
+		l = slog.LevelDebug
 	} else if aboutPeer(text) {
 		l = min(l, slog.LevelWarn)
 	}
@@ -105,6 +107,18 @@ func aboutPeer(text string) bool {
 	switch text {
 	case "failed to heartbeat to", "failed to appendEntries to", "failed to make requestVote RPC", "peer has newer term, stopping replication", "failed to decode incoming command":
 		return true
+	}
+	return false
+}
+
+// newcomer tells whether it is about a replica that has no log yet, as each has
+// none at first: its leader begins with an entry in the middle, and hears so.
+func newcomer(text string, args []any) bool {
+	key := map[string]string{"failed to get previous log": "last-index", "appendEntries rejected, sending older logs": "next"}[text]
+	for i := 0; key != "" && i+1 < len(args); i += 2 {
+		if n, ok := args[i+1].(uint64); ok && args[i] == key {
+			return n <= 1
+		}
 	}
 	return false
 }

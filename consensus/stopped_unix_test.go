@@ -23,7 +23,8 @@ import (
 	"github.com/starling-lb/starling/consensus/transport"
 )
 
-// childAt names, to a process of this test's own, where the nodes b and c are.
+// childAt names, to a process of this test's own, where the nodes b and c are, and
+// the relays that lead there.
 const childAt = "CONSENSUS_TEST_PEERS"
 
 // TestStoppedProcess: a leader in a process of its own is stopped (SIGSTOP) with
@@ -34,8 +35,9 @@ func TestStoppedProcess(t *testing.T) {
 	w := newTown(t, 0)
 	w.add("b")
 	w.add("c")
-	toB, toC := newRelay(t, w.net.where("b")), newRelay(t, w.net.where("c"))
-	c := newChild(t, toB.Addr().String()+","+toC.Addr().String())
+	atB, atC := w.net.where("b"), w.net.where("c")
+	toB, toC := newRelay(t, atB), newRelay(t, atC)
+	c := newChild(t, strings.Join([]string{atB, atC, toB.Addr().String(), toC.Addr().String()}, ","))
 	w.net.set("a", c.line(t, "at"))
 	w.open(1, three(), "b", "c")
 	w.eventually(func() string {
@@ -152,10 +154,14 @@ func runChild(peers string) error {
 	where := newNetwork()
 	where.set("b", at[0])
 	where.set("c", at[1])
+	relays := map[string]string{at[0]: at[2], at[1]: at[3]}
 	log := slog.New(slog.DiscardHandler)
 	port, err := transport.New(transport.Config{Address: "127.0.0.1:0"}, transport.Options{
 		Node: "a", Cluster: func() string { return "c" }, Resolver: where, Log: log,
-		Dial: (&net.Dialer{}).DialContext, Listen: (&net.ListenConfig{}).Listen,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, relays[address])
+		},
+		Listen: (&net.ListenConfig{}).Listen,
 	})
 	if err != nil {
 		return err

@@ -2,13 +2,17 @@ package consensus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/starling-lb/starling/consensus/store"
 )
 
 const (
@@ -122,9 +126,7 @@ func (w *watch) replace(l *life, c cause) {
 	case halted:
 		g.log.Error("replica has halted and stays so; the others go on without it", "err", c.err)
 	case parked:
-		g.log.Error("replica is out: its disk failed; it is tried again", "err", c.err, "in", w.rest)
-		w.again = time.After(w.rest)
-		w.rest = min(2*w.rest, parkedRestTo)
+		w.later("replica is out: its disk failed; it is tried again", c.err)
 	case renewed:
 		g.log.Warn("replica was stuck and starts anew", "err", c.err)
 		w.begin()
@@ -143,12 +145,22 @@ func (w *watch) begin() {
 	g.life, g.fault = l, err
 	g.mu.Unlock()
 	if err != nil {
-		g.log.Error("replica does not start; it is tried again", "err", err, "in", w.rest)
-		w.again = time.After(w.rest)
-		w.rest = min(2*w.rest, parkedRestTo)
+		w.later("replica does not start; it is tried again", err)
 		return
 	}
 	w.hurry()
+}
+
+// later plans the next try. A store that has failed has said so itself, once for
+// all replicas.
+func (w *watch) later(text string, err error) {
+	level := slog.LevelError
+	if errors.Is(err, store.ErrFailed) {
+		level = slog.LevelDebug
+	}
+	w.g.log.Log(w.g.ctx, level, text, "err", err, "in", w.rest)
+	w.again = time.After(w.rest)
+	w.rest = min(2*w.rest, parkedRestTo)
 }
 
 // hurry has the only voter of a group lead at once: there is no other to wait for.

@@ -87,6 +87,8 @@ func (n *Node) together(pool string, change func(*meta.Pool) error) error {
 	switch {
 	case errors.As(err, &refused):
 		return refused
+	case errors.Is(err, meta.ErrInvalid):
+		return refuse(admin.Conflict, "%v", err)
 	case err != nil:
 		return refuse(admin.Conflict, "the cluster did not agree: %v; GET /v1/shards tells whether shard 0 has a leader", err)
 	}

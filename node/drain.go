@@ -59,13 +59,16 @@ const (
 // drainInfo is how far the drain is; nil where there is none.
 func (n *Node) drainInfo() *api.Drain {
 	n.mu.Lock()
-	end, cutting := n.drain, n.cutting
+	end, cutting, aside := n.drain, n.cutting, n.aside
 	n.mu.Unlock()
-	if end.IsZero() {
+	if end.IsZero() && !aside {
 		return nil
 	}
-	report := n.proxy.Report()
-	d := &api.Drain{Deadline: end, Left: max(0, time.Until(end).Seconds()), Phase: api.NoticePhase, Finished: report.Finished, Cut: report.Cut}
+	report, left := n.proxy.Report(), 0.0
+	if !end.IsZero() {
+		left = max(0, time.Until(end).Seconds())
+	}
+	d := &api.Drain{Deadline: end, Left: left, Phase: api.NoticePhase, Finished: report.Finished, Cut: report.Cut}
 	if n.proxy.Draining() {
 		d.Phase = api.TurningPhase
 	}

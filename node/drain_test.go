@@ -3,6 +3,7 @@ package node
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -213,6 +214,45 @@ func TestDrainInPhases(t *testing.T) {
 	}
 	if last := log.last(); !strings.Contains(last, "msg=drained") || !strings.Contains(last, " cut=0 ") || strings.Contains(last, "cut_by") || !strings.Contains(last, "ended.done=") {
 		t.Errorf("its last word is %q", last)
+	}
+}
+
+// A node that is set aside finishes what runs, takes nothing new, and
+// comes back; or it is stopped, without another notice.
+func TestSetAside(t *testing.T) {
+	n, release := drained(t, nil)
+	held, _ := asks(t, n, "/hold")
+	for range 2 {
+		if err := n.DrainNode(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d, state := n.Status().Drain, n.Status().Node.State; d == nil || d.Phase != api.TurningPhase || !d.Deadline.IsZero() || state != backend.MemberDraining {
+		t.Errorf("the status says %s, %+v", state, d)
+	}
+	if resp, _ := asks(t, n, "/"); resp.StatusCode != 503 || resp.Header.Get("X-Starling-Error") != "draining" || !errors.Is(n.Ready(), ErrDraining) {
+		t.Errorf("set aside: %d", resp.StatusCode)
+	}
+	if err := n.StayNode(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if resp, _ := asks(t, n, "/"); resp.StatusCode != 200 || resp.Close || n.Ready() != nil || n.Status().Drain != nil {
+		t.Errorf("taken back: %d, closes %v, %v", resp.StatusCode, resp.Close, n.Ready())
+	}
+	if err := n.StayNode(t.Context()); err == nil {
+		t.Error("a node that was not set aside is taken back")
+	}
+	if err := n.DrainNode(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	done := stops(n, t.Context())
+	release()
+	if rest, err := io.ReadAll(held.Body); err != nil || !strings.HasPrefix(string(rest), "first") {
+		t.Errorf("the stream: %q, %v", rest, err)
+	}
+	ends(t, done)
+	if err := n.DrainNode(t.Context()); err != nil && !strings.Contains(err.Error(), "about to end") {
+		t.Errorf("after its end: %v", err)
 	}
 }
 

@@ -18,8 +18,13 @@ const ruleTime = 5 * time.Second // for the cluster to agree on what shall becom
 // and until the node is stopped.
 func (n *Node) LeaveNode(ctx context.Context) error { return n.rule(ctx, (*quorum.Quorum).Leave) }
 
-// StayNode answers POST /v1/node/undrain: it takes LeaveNode back.
-func (n *Node) StayNode(ctx context.Context) error { return n.rule(ctx, (*quorum.Quorum).Stay) }
+// StayNode answers POST /v1/node/undrain: it takes DrainNode and LeaveNode back.
+func (n *Node) StayNode(ctx context.Context) error {
+	if back := n.takeBack(); back && !n.cfg().Cluster.On() {
+		return nil
+	}
+	return n.rule(ctx, (*quorum.Quorum).Stay)
+}
 
 func (n *Node) rule(ctx context.Context, verb func(*quorum.Quorum, context.Context) error) error {
 	q := n.quorum.Load()
@@ -32,6 +37,8 @@ func (n *Node) rule(ctx context.Context, verb func(*quorum.Quorum, context.Conte
 	switch {
 	case errors.Is(err, meta.ErrLast):
 		return refuse(admin.Conflict, "%v: start another one first, or stop this one and with it the cluster", err)
+	case errors.Is(err, meta.ErrInvalid):
+		return refuse(admin.Conflict, "%v", err)
 	case err != nil:
 		return refuse(admin.Conflict, "the cluster did not agree: %v; GET /v1/shards tells whether shard 0 has a leader", err)
 	}

@@ -65,6 +65,7 @@ type Node struct {
 
 	mu      sync.Mutex
 	ready   bool
+	aside   bool // operators drain it, and it goes on
 	polls   polls
 	drain   time.Time       // when a drain ends at the latest; zero: none
 	cutting <-chan struct{} // closed when a drain cuts what runs
@@ -271,7 +272,9 @@ func (n *Node) beginDrain(ctx context.Context, now time.Time) (notice time.Durat
 	n.ready = false
 	n.drain, _ = ctx.Deadline()
 	n.cutting = ctx.Done()
-	notice = n.polls.notice(now, n.drain)
+	if !n.aside { // or who looks at it knows long since
+		notice = n.polls.notice(now, n.drain)
+	}
 	if n.drain.IsZero() {
 		n.drain = now
 	}
@@ -300,7 +303,7 @@ func (n *Node) Ready() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
-	case !n.drain.IsZero():
+	case !n.drain.IsZero(), n.aside:
 		return ErrDraining
 	case !n.ready:
 		return errors.New("node is starting")

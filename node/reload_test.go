@@ -147,6 +147,12 @@ timeouts: {write_idle: 3s}
 	if !strings.Contains(heard, "reload configuration") {
 		t.Errorf("the events are %q", heard)
 	}
+	if err := f.DrainNode(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if f.again(twoPools); f.shows() != "p: b1*1 b2*1 q: b3*1" || !errors.Is(f.Ready(), ErrDraining) {
+		t.Errorf("changed while set aside: %s, ready %v", f.shows(), f.Ready())
+	}
 }
 
 // A file that is wrong in any way changes nothing, and each fault is told by its

@@ -71,7 +71,7 @@ func (n *Node) sessionsOf(pool string) (*shards.Router, error) {
 	case c.Sticky == nil:
 		return nil, refuse(admin.NotFound, "pool %q has no sessions; pools.%s.sticky says where requests name theirs", pool, pool)
 	case r == nil:
-		return nil, refuse(admin.NotReady, "this node has no cluster yet, and knows no sessions; GET /v1/status tells more")
+		return nil, refuse(admin.NotReady, "this node has no cluster yet, and knows no sessions; GET /readyz tells what it waits for")
 	default:
 		return r, nil
 	}

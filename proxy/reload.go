@@ -11,8 +11,8 @@ import (
 	"github.com/starling-lb/starling/proxy/wire"
 )
 
-// ErrDraining says that what ends is not changed any more.
-var ErrDraining = errors.New("the server is draining")
+// ErrStopped says that what has ended is not changed any more.
+var ErrStopped = errors.New("the server has stopped")
 
 // layout is what a reload replaces, as one step. It never changes.
 type layout struct {
@@ -63,8 +63,8 @@ func (y *layout) hang(gates []*gate) {
 func (s *Server) Reload(ctx context.Context, cfg Config) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	if s.Draining() {
-		return ErrDraining
+	if s.closed {
+		return ErrStopped
 	}
 	was := s.now.Load()
 	next, gates, err := s.draw(cfg, was)

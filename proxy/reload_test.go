@@ -130,9 +130,9 @@ func TestReloadKeepsWhatIsTheSame(t *testing.T) {
 	}
 	close(may)
 	rest(t, stream)
-	if got := s.counted("streams_total", "pool", "p", "backend", "b-p", "reason", "done"); got != 1 {
-		t.Errorf("%v streams are counted at the backend, of 1", got)
-	}
+	soon(t, "the stream is counted at the backend", func() bool {
+		return s.counted("streams_total", "pool", "p", "backend", "b-p", "reason", "done") == 1
+	})
 	if in.Buffered() > 0 {
 		t.Error("something stands behind the answer")
 	}
@@ -141,9 +141,9 @@ func TestReloadKeepsWhatIsTheSame(t *testing.T) {
 	if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != 200 || resp.Close {
 		t.Errorf("the next request on the connection: %v, %v", resp, err)
 	}
-	if got := s.counted("streams_total", "pool", "q", "backend", "b-q", "reason", "done"); got != 1 {
-		t.Errorf("the new route was taken %v times, not once", got)
-	}
+	soon(t, "the new route was taken", func() bool {
+		return s.counted("streams_total", "pool", "q", "backend", "b-q", "reason", "done") == 1
+	})
 }
 
 // A pool and a listener go: their streams end whole, and then nothing is left.
@@ -293,9 +293,9 @@ func TestReloadRefused(t *testing.T) {
 			t.Errorf("%s: something changed", name)
 		}
 	}
-	s.Drain()
-	if err := s.reload(func(*Config) {}); !errors.Is(err, ErrDraining) {
-		t.Errorf("in a drain: %v", err)
+	s.end()
+	if err := s.reload(func(*Config) {}); !errors.Is(err, ErrStopped) {
+		t.Errorf("after the end: %v", err)
 	}
 }
 

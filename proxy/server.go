@@ -61,6 +61,7 @@ type Server struct {
 
 	now      atomic.Pointer[layout]
 	changing sync.Mutex // held while now is replaced
+	closed   bool       // the listeners are; changing guards it
 
 	leaving  atomic.Bool // answers say that their connections close
 	draining atomic.Bool
@@ -174,6 +175,12 @@ func (s *Server) Drain() {
 	s.each(func(c *client) { c.hangUp() })
 }
 
+// Undrain takes Announce and Drain back.
+func (s *Server) Undrain() {
+	s.draining.Store(false)
+	s.leaving.Store(false)
+}
+
 // Draining tells whether Drain was called.
 func (s *Server) Draining() bool { return s.draining.Load() }
 
@@ -236,6 +243,7 @@ func (s *Server) each(f func(*client)) {
 func (s *Server) closeListeners() {
 	s.changing.Lock() // no reload opens another one from here on
 	defer s.changing.Unlock()
+	s.closed = true
 	closeSockets(s.now.Load().listeners)
 }
 

@@ -60,12 +60,16 @@ func (d *desk) own(shard uint32, o *Owner) {
 		o.machine.Tap(o.tap)
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	old := d.owners[shard]
 	if o == nil {
 		delete(d.owners, shard)
-		return
+	} else {
+		d.owners[shard] = o
 	}
-	d.owners[shard] = o
+	d.mu.Unlock()
+	if old != nil {
+		old.abdicate()
+	}
 }
 
 func (d *desk) owner(shard uint32) *Owner {

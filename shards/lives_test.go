@@ -472,3 +472,36 @@ func TestFeedsEnd(t *testing.T) {
 		}
 	})
 }
+
+// TestAClosedReplicaLetsGo: a hold whose outcome will never be known, because the
+// replica is closed, ends with it.
+func TestAClosedReplicaLetsGo(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.at("d", "llm", "s", 1)
+		w.graced()
+		w.set(func() { w.stalled = true })
+		moved := make(chan bool, 1)
+		go func() { moved <- w.shift("e", "s", "llm-b2", 2*time.Second) }()
+		r := w.node("a").router
+		o := r.desk.owner(1)
+		w.until("a hold is proposed", func() bool {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			return o.reign != nil && len(o.reign.heldBy) > 0 && len(o.reign.holds[o.reign.numbered].asked) == 0
+		})
+		o.mu.Lock()
+		reign := o.reign
+		o.mu.Unlock()
+		r.Own(1, nil)
+		w.lead("")
+		if !reign.over() {
+			t.Error("it goes on without a replica")
+		}
+		w.set(func() { w.stalled = false })
+		w.lead("b")
+		<-moved
+		if h := w.at("d", "llm", "s", 1); h.Backend == "" {
+			t.Errorf("afterwards: %+v", h)
+		}
+	})
+}

@@ -364,6 +364,13 @@ func (o *Owner) tap(a Applied) {
 	}
 }
 
+// abdicate ends the reign: the replica is closed.
+func (o *Owner) abdicate() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.reign = nil
+}
+
 // tick does what is due.
 func (o *Owner) tick() {
 	o.mu.Lock()

@@ -348,3 +348,14 @@ func TestPromisesUnderFaults(t *testing.T) {
 		}
 	}
 }
+
+// TestTheSimulationCanFail: without a rule of the protocol it finds the breach.
+func TestTheSimulationCanFail(t *testing.T) {
+	for seed := range uint64(60) {
+		if faults := simulate(t, seed, lacking(cureHolders)); len(faults) > 0 {
+			t.Logf("seed %d: %s", seed, faults[0])
+			return
+		}
+	}
+	t.Error("nothing broke, although not every holder was asked")
+}

@@ -1,6 +1,7 @@
 package testcluster
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -28,6 +29,32 @@ func DemoConfig(cfg *node.Config) {
 	sticky.EpochHeader = "X-Starling-Epoch" // the demo backends note it
 	pool.Sticky = &sticky
 	cfg.Pools[PoolName] = pool
+}
+
+// AwaitSessions returns when every node keeps sessions: until nodes have founded
+// a cluster and its shards have leaders, each places them as it likes. It waits
+// for most at most.
+func (c *Cluster) AwaitSessions(ctx context.Context, most time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !c.keepsSessions() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *Cluster) keepsSessions() bool {
+	for _, n := range c.nodes {
+		if s := n.Status(); s.Shards.Count == 0 || s.Shards.WithoutLeader > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // Guide says in words for people what runs where and how to use it.

@@ -91,7 +91,11 @@ func change(use, short, done string, args int, do func(context.Context, *client.
 		if err := do(c.Context(), node, args); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "%s: %s\n", strings.Join(args, " "), done)
+		said := done
+		if whom := strings.Join(strings.Fields(strings.Join(args, " ")), " "); whom != "" { // an argument may be ""
+			said = whom + ": " + done
+		}
+		_, err = fmt.Fprintln(c.OutOrStdout(), said)
 		return err
 	}
 	return c

@@ -46,10 +46,11 @@ func TestAskANode(t *testing.T) {
 		{"backend undrain b1", 0, "b1: takes streams again\n"},
 		{"backend reset b2", 0, "b2: as the configuration says\n"},
 		{"policy llm random", 0, "llm random: policy changed\n"},
-		{"rebalance off llm", 0, "off llm: switched\n"},
+		{"rebalance off llm", 0, "off llm: rebalancing is switched\n"},
 		{"rebalance maybe llm", 1, `starling: "maybe" is neither on nor off\n`},
 		{"rebalance on chat", 1, `starling: there is no pool "chat".*\n`},
 		{"pools", 0, `POOL .*\nllm\s+random\s+2\s.*\n`},
+		{"policy llm ''", 0, "llm: policy changed\n"},
 		{"policy llm p2c --second random --share 0.25", 0, "llm p2c: policy changed\n"},
 		{"pools", 0, `POOL .*\nllm\s+p2c, 25% random\s+2\s.*\n`},
 
@@ -62,10 +63,11 @@ func TestAskANode(t *testing.T) {
 		{"policy llm best", 1, `starling: there is no policy "best".*\n`},
 		{"policy llm p2c --share 0.1", 1, `starling: share 0.1 of a second policy.*\n`},
 		{"policy llm p2c --second best --share 0.1", 1, `starling: there is no policy "best".*\n`},
-		{"backend drain", 2, `starling: accepts 1 arg.*\n.*--help\n`},
+		{"backend drain", 2, `starling: accepts 1 arg.*; usage: starling backend drain ID .*\n.*--help\n`},
+		{"node undrain", 1, `starling: this node is alone.*\n`},
 		{"status --admin 127.0.0.1:1", 1, `starling: no node answers at http://127\.0\.0\.1:1 .*STARLING_ADMIN.*\n`},
 	} {
-		code, out, errs := starling(strings.Fields(step.args)...)
+		code, out, errs := starling(words(step.args)...)
 		if code != step.code || !regexp.MustCompile(`^(?:`+step.out+`)$`).MatchString(out+errs) {
 			t.Errorf("starling %s: exit %d\n%s%s\nwant %d %s", step.args, code, out, errs, step.code, step.out)
 		}
@@ -75,4 +77,15 @@ func TestAskANode(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &l); code != 0 || err != nil || len(l.Backends) != 2 {
 		t.Errorf("--json: exit %d, %v, %s", code, err, out)
 	}
+}
+
+// words are the arguments in a line; two quotes are an empty one.
+func words(line string) []string {
+	out := strings.Fields(line)
+	for i := range out {
+		if out[i] == "''" {
+			out[i] = ""
+		}
+	}
+	return out
 }

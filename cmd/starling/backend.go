@@ -44,7 +44,7 @@ func newPolicy() *cobra.Command {
 }
 
 func newRebalance() *cobra.Command {
-	return change("rebalance on|off POOL", "Switch the moving of sessions to even out load", "switched", 2,
+	return change("rebalance on|off POOL", "Switch the moving of sessions to even out load", "rebalancing is switched", 2,
 		func(ctx context.Context, node *client.Client, args []string) error {
 			if args[0] != "on" && args[0] != "off" {
 				return fmt.Errorf("%q is neither on nor off", args[0])

@@ -19,7 +19,8 @@ import (
 
 const (
 	maxDevBackends = 64
-	devDrain       = time.Second // what still runs then is cut
+	devDrain       = time.Second      // what still runs then is cut
+	devFounding    = 10 * time.Second // a node that keeps no sessions by then works all the same
 )
 
 // devOptions are the flags of dev.
@@ -63,17 +64,18 @@ func (o devOptions) check() error {
 func dev(c *cobra.Command, o devOptions) error {
 	ctx, restore := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer restore()
-	if o.duration > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.duration)
-		defer cancel()
-	}
 	cluster, err := testcluster.Start(ctx, testcluster.Options{
 		Nodes: o.nodes, Backends: o.backends, Backend: testcluster.DemoBackend(), UsualPorts: true, Config: testcluster.DemoConfig,
 		Logger: devLogger(c.ErrOrStderr(), o.load),
 	})
 	if err != nil {
 		return err
+	}
+	cluster.AwaitSessions(ctx, devFounding)
+	if o.duration > 0 { // of what there is to see
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.duration)
+		defer cancel()
 	}
 	out := c.OutOrStdout()
 	fmt.Fprint(out, cluster.Guide())

@@ -34,7 +34,11 @@ func showStatus(w io.Writer, s api.Status) {
 	}
 	fmt.Fprintf(w, "streams\t%d running, %d waiting\n", s.Streams.InFlight, s.Streams.Waiting)
 	if s.Drain != nil {
-		fmt.Fprintf(w, "drain\tends in %v at the latest (%s), %d streams finished\n", seconds(s.Drain.Left), s.Drain.Phase, s.Drain.Finished)
+		end := "has no deadline"
+		if !s.Drain.Deadline.IsZero() {
+			end = fmt.Sprintf("ends in %v at the latest", seconds(s.Drain.Left))
+		}
+		fmt.Fprintf(w, "drain\t%s (%s), %d streams finished\n", end, s.Drain.Phase, s.Drain.Finished)
 	}
 	fmt.Fprintf(w, "config\t%s\n", s.ConfigHash)
 }
@@ -47,9 +51,9 @@ func quorumText(has bool) string {
 }
 
 func showPools(w io.Writer, l api.Pools) {
-	fmt.Fprintln(w, "POOL\tPOLICY\tUSABLE\tIN FLIGHT\tWAITING\tSTEP CV\tPANIC")
+	fmt.Fprintln(w, "POOL\tPOLICY\tUSABLE\tIN FLIGHT\tWAITING\tSTEP CV\tREBALANCE\tPANIC")
 	for _, p := range l.Pools {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%.2f\t%s\n", p.Name, policies(p), p.Usable, p.InFlight, p.Waiting, p.StepTimeCV, yes(p.Panic))
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%.2f\t%s\t%s\n", p.Name, policies(p), p.Usable, p.InFlight, p.Waiting, p.StepTimeCV, yes(p.Rebalance.Enabled), yes(p.Panic))
 	}
 }
 
@@ -62,7 +66,7 @@ func policies(p api.Pool) string {
 }
 
 func showBackends(w io.Writer, l api.Backends) {
-	fmt.Fprintln(w, "BACKEND\tPOOL\tSTATE\tFOR\tIN FLIGHT\tCLUSTER\tCAP\tWEIGHT\tSPEED\tREASON")
+	fmt.Fprintln(w, "BACKEND\tPOOL\tSTATE\tFOR\tIN FLIGHT\tCLUSTER\tSESSIONS\tCAP\tWEIGHT\tSPEED\tREASON")
 	for _, b := range l.Backends {
 		state := string(b.State)
 		if b.Slow {
@@ -76,8 +80,8 @@ func showBackends(w io.Writer, l api.Backends) {
 		if b.Speed > 0 {
 			speed = fmt.Sprintf("%.1f/s", b.Speed)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\n",
-			b.ID, b.Pool, state, strings.TrimSuffix(ago(b.Since), " ago"), b.InFlight.Local, b.InFlight.Cluster, limit, b.Weight, speed, b.Reason)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%d\t%s\t%s\n",
+			b.ID, b.Pool, state, strings.TrimSuffix(ago(b.Since), " ago"), b.InFlight.Local, b.InFlight.Cluster, b.Sessions, limit, b.Weight, speed, b.Reason)
 	}
 }
 

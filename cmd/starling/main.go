@@ -52,8 +52,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 // watch notes when a command's own code begins: until then, cobra can only have
-// refused the arguments.
+// refused the arguments. Cobra counts them; which they are, the usage says.
 func watch(c *cobra.Command, began *bool) {
+	if inner := c.Args; inner != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			if err := inner(c, args); err != nil {
+				return fmt.Errorf("%w; usage: %s", err, c.UseLine())
+			}
+			return nil
+		}
+	}
 	if inner := c.RunE; inner != nil {
 		c.RunE = func(c *cobra.Command, args []string) error {
 			*began = true

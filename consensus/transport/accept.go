@@ -197,10 +197,35 @@ func (t *Transport) count(c *conn, h hello) error {
 	return nil
 }
 
-// refusals keeps a peer that knocks ten times a second from filling the log.
+// refusals keeps a peer that knocks ten times a second, for days, from filling the
+// log: what goes on is told ever more seldom, down to once a minute.
 type refusals struct {
 	mu   sync.Mutex
-	last map[string]time.Time // by what was wrong; as many as there are codes
+	last map[string]told // by what was wrong; as many as there are codes
+}
+
+type told struct {
+	at   time.Time
+	rest time.Duration // until it is told again
+}
+
+// may tells whether to say it aloud.
+func (r *refusals) may(what string, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last == nil {
+		r.last = make(map[string]told)
+	}
+	last, since := r.last[what], now.Sub(r.last[what].at)
+	if since <= last.rest {
+		return false
+	}
+	rest := min(2*last.rest, refusalMost)
+	if last.rest == 0 || since > 2*refusalMost { // it is new
+		rest = refusalEvery
+	}
+	r.last[what] = told{now, rest}
+	return true
 }
 
 func (r *refusals) log(log *slog.Logger, address, node string, err error) {
@@ -209,13 +234,9 @@ func (r *refusals) log(log *slog.Logger, address, node string, err error) {
 		what = e.Code.String()
 	}
 	level := slog.LevelDebug
-	r.mu.Lock()
-	if r.last == nil {
-		r.last = make(map[string]time.Time)
+	// Who says nothing only looked whether we are here; a stop cuts off whoever just came.
+	if !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) && r.may(what, time.Now()) {
+		level = slog.LevelWarn
 	}
-	if now := time.Now(); now.Sub(r.last[what]) > refusalEvery && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) { // who says nothing only looked whether we are here; a stop cuts off whoever just came
-		r.last[what], level = now, slog.LevelWarn
-	}
-	r.mu.Unlock()
 	log.Log(context.Background(), level, "a peer's connection was refused", "address", address, "peer", node, "code", what, "err", err)
 }

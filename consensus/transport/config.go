@@ -90,5 +90,6 @@ const (
 	writeTime    = 5 * time.Second        // for one write of what has gathered
 	outboxBytes  = 4 << 20                // gathered and not written, per connection
 	refusalEvery = 2 * time.Second        // one logged refusal per code; the rest is debug
+	refusalMost  = time.Minute            // where it goes on
 	dialRest     = 100 * time.Millisecond // after a dial that failed, so that 64 groups do not each try
 )

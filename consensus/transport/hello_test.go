@@ -184,6 +184,29 @@ func TestCopiedDirectory(t *testing.T) {
 	_ = c.Close()
 }
 
+// TestRefusalsGoQuiet: an hour of knocking is told some sixty times, another fault
+// at once, and a fault that comes back after a while as a new one.
+func TestRefusalsGoQuiet(t *testing.T) {
+	var r refusals
+	at, said := time.Now(), 0
+	for range 36000 {
+		at = at.Add(100 * time.Millisecond)
+		if r.may("certificate", at) {
+			said++
+		}
+	}
+	if said < 60 || said > 70 {
+		t.Errorf("an hour of it was told %d times", said)
+	}
+	if !r.may("cluster", at) {
+		t.Error("another fault was not told")
+	}
+	at = at.Add(2*refusalMost + time.Minute)
+	if !r.may("certificate", at) || r.may("certificate", at.Add(refusalEvery)) || !r.may("certificate", at.Add(refusalEvery+1)) {
+		t.Error("what came back was not told as something new")
+	}
+}
+
 // TestSilentCallersDoNotStay holds every place for those without a hello.
 func TestSilentCallersDoNotStay(t *testing.T) {
 	b := newPeer(t, &addresses{}, "b").up(t)

@@ -99,6 +99,7 @@ func (n *fakeNode) SetPolicy(pool string, want api.Policy) error {
 	return n.change("policy %s %s, %v of %s", pool, want.Policy, want.Share, want.Second)
 }
 
+func (n *fakeNode) DrainNode(context.Context) error { return n.change("drain") }
 func (n *fakeNode) LeaveNode(context.Context) error { return n.change("leave") }
 func (n *fakeNode) StayNode(context.Context) error  { return n.change("stay") }
 

@@ -51,6 +51,7 @@ func TestOperator(t *testing.T) {
 		{"DELETE /v1/pools/llm/backends/b1", "", "remove llm b1"},
 		{"POST /v1/pools/llm/policy", `{"policy": "random"}`, "policy llm random, 0 of "},
 		{"POST /v1/pools/llm/rebalance", `{"enabled": true}`, "rebalance llm true"},
+		{"POST /v1/node/drain", "", "drain"},
 		{"POST /v1/node/leave", "", "leave"},
 		{"POST /v1/shards/3/reset", "", "reset 3"},
 		{"POST /v1/node/undrain", "", "stay"},

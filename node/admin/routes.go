@@ -43,6 +43,7 @@ func (s *Server) table(pprof bool) []route {
 		{method: "POST", path: "/v1/sessions/{pool}/{key}/move", do: s.moveSession, body: true},
 		{method: "POST", path: "/v1/shards/{id}/reset", do: s.resetShard},
 		{method: "POST", path: "/v1/reload", do: s.reload},
+		{method: "POST", path: "/v1/node/drain", do: s.ruleNode("drain", s.opt.Node.DrainNode)},
 		{method: "POST", path: "/v1/node/leave", do: s.ruleNode("leave", s.opt.Node.LeaveNode)},
 		{method: "POST", path: "/v1/node/undrain", do: s.ruleNode("undrain", s.opt.Node.StayNode)},
 		{method: "POST", path: "/v1/backends/{id}/weight", do: s.weighBackend, body: true},

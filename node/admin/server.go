@@ -57,6 +57,7 @@ type Operator interface {
 	SetPolicy(pool string, want api.Policy) error
 	SetRebalance(pool string, want api.Rebalancing) error
 	MoveSession(ctx context.Context, pool, key, backend string) error
+	DrainNode(ctx context.Context) error
 	LeaveNode(ctx context.Context) error
 	StayNode(ctx context.Context) error
 	ResetShard(ctx context.Context, id string) error
@@ -149,7 +150,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	ln, err := s.opt.Listen(ctx, "tcp", s.address)
 	if err != nil {
-		return fmt.Errorf("admin API: %w", err)
+		return fmt.Errorf("admin API: %w; write another address for admin.address", err)
 	}
 	if !loopbackAddress(s.address) && s.tls == nil {
 		s.opt.Logger.Warn("admin API has no certificate: its token crosses the network in clear", "address", ln.Addr().String())

@@ -65,7 +65,7 @@ type Streams struct {
 // Drain is a drain under way: when it ends at the latest, and in how many
 // seconds.
 type Drain struct {
-	Deadline time.Time `json:"deadline"`
+	Deadline time.Time `json:"deadline,omitzero"` // zero: there is none
 	Left     float64   `json:"left"`
 
 	Phase    DrainPhase `json:"phase,omitempty"`    // of a node's

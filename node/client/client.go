@@ -59,10 +59,10 @@ func New(admin, tokenFile string) (*Client, error) {
 	}
 	data, err := os.ReadFile(tokenFile)
 	if err != nil {
-		return nil, fmt.Errorf("token: %w", err)
+		return nil, fmt.Errorf("token: %w; --token-file names the file that holds it", err)
 	}
 	if c.token = strings.TrimSpace(string(data)); c.token == "" || strings.ContainsAny(c.token, "\r\n") {
-		return nil, fmt.Errorf("token: %s holds no single line", tokenFile)
+		return nil, fmt.Errorf("token: %s does not hold one line; write the token of the node's admin.token_file there", tokenFile)
 	}
 	return c, nil
 }
@@ -129,7 +129,7 @@ func read(base string, resp *http.Response, v any) error {
 		return fmt.Errorf("the answer of %s is longer than %d bytes", base, maxAnswer)
 	case resp.StatusCode != http.StatusOK:
 		var refused api.Error
-		if json.Unmarshal(data, &refused) != nil || refused.Error.Code == "" {
+		if resp.Header.Get("X-Starling-Error") == "" || json.Unmarshal(data, &refused) != nil || refused.Error.Code == "" {
 			return fmt.Errorf("%s answered %s, and not as starling does; is that its admin API?", base, resp.Status)
 		}
 		return &RefusedError{Status: resp.StatusCode, ErrorBody: refused.Error}

@@ -23,6 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type node struct {
 	status int
 	answer string
+	code   string // of a refusal: the header that each of them has
 	asked  string
 	auth   string
 }
@@ -31,6 +32,9 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	n.asked = fmt.Sprintf("%s %s %s", r.Method, r.URL.EscapedPath(), body)
 	n.auth = r.Header.Get("Authorization")
+	if n.code != "" {
+		w.Header().Set("X-Starling-Error", n.code)
+	}
 	w.WriteHeader(n.status)
 	_, _ = io.WriteString(w, n.answer)
 }
@@ -69,15 +73,16 @@ func TestAsk(t *testing.T) {
 func TestAnswers(t *testing.T) {
 	refusal, _ := json.Marshal(api.Error{Error: api.ErrorBody{Code: "not_found", Message: "there is no pool x"}})
 	for _, c := range []struct {
-		name, answer, want string
-		status             int
+		name, answer, code, want string
+		status                   int
 	}{
-		{"a refusal", string(refusal), "there is no pool x", 404},
-		{"another server", "<html>", "not as starling does", 502},
-		{"another version", `{"pools": 7}`, "of another version", 200},
+		{"a refusal", string(refusal), "not_found", "there is no pool x", 404},
+		{"another server", "<html>", "", "not as starling does", 502},
+		{"another server with errors like ours", string(refusal), "", "not as starling does", 400},
+		{"another version", `{"pools": 7}`, "", "of another version", 200},
 	} {
 		var got api.Pools
-		err := ask(t, &node{status: c.status, answer: c.answer}, "").Get(t.Context(), &got, "pools")
+		err := ask(t, &node{status: c.status, answer: c.answer, code: c.code}, "").Get(t.Context(), &got, "pools")
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}

@@ -62,7 +62,7 @@ type Keeper struct {
 	nudges []chan struct{} // one for each loop, of one place
 
 	placing sync.Mutex            // one round of opening and deleting at a time, files and all; guards failed
-	failed  map[Own]time.Duration // when a replica did not open
+	failed  map[Own]time.Duration // when to try a replica again that did not open
 	taking  sync.Mutex            // one newer map at a time, file and all; may be taken while placing is held
 
 	doubted map[Own]bool // replicas that the map gave this node, and that it has not noted

@@ -53,6 +53,18 @@ func (w *world) askToLeave(id string) error {
 	return err
 }
 
+// known says which node is gone and still counts: until then a move in which it has
+// a part may have to wait.
+func (w *world) known() error {
+	m := w.newest()
+	for id, b := range w.nodes {
+		if s := m.Nodes[id].State; !b.up && s != Dead && s != Removed && s != "" {
+			return fmt.Errorf("%s is %s", id, s)
+		}
+	}
+	return nil
+}
+
 // settling says which groups have not been as the map says at any time since it
 // was called: new steps may begin meanwhile.
 func (w *world) settling() func() error {
@@ -121,6 +133,7 @@ func TestRandomLives(t *testing.T) {
 				}
 			}
 			w.say("quiet")
+			w.until("the dead are known to be dead", deadAfter+30*time.Second, w.known)
 			w.until("the groups reach the map after quiet", time.Minute, w.settling())
 			w.until("all is well after quiet", 15*time.Minute, w.well)
 			acked := 0

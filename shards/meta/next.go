@@ -124,11 +124,14 @@ func (n *next) promote() (Action, bool) {
 		if !r.Voter || m.Voter {
 			continue
 		}
-		if late := n.late(); late != "" && n.voters()%2 == 1 {
+		if late := n.late(); late != "" && n.odd() {
 			return Action{Why: late}, true
 		}
-		if !n.caughtUp(m) || !n.majority(Member{}, 1) {
+		if !n.caughtUp(m) {
 			continue
+		}
+		if !n.bears() {
+			return Action{Why: fmt.Sprintf("if node %s died now, too few of the voters would be alive", r.Node)}, true
 		}
 		return n.act(AddVoter, r.Node, r.Life, "it has caught up")
 	}
@@ -150,10 +153,10 @@ func (n *next) late() string {
 // up on, once is enough.
 func (n *next) caughtUp(m Member) bool {
 	long := levelFor
-	switch {
-	case n.voters() < n.s.Voters() && n.g.light():
+	switch voters, _ := n.count(); {
+	case voters < n.s.Voters() && n.g.light():
 		long = 1
-	case n.voters() < n.s.Voters():
+	case voters < n.s.Voters():
 		long = hurryFor
 	}
 	return m.Live && m.Level >= long
@@ -183,7 +186,7 @@ func (n *next) dismiss() (Action, bool) {
 
 // drop takes a voter's vote, or all of it, if a majority stays.
 func (n *next) drop(m Member, why string) (Action, bool) {
-	if !n.majority(m, 0) {
+	if !n.majority(m) {
 		return Action{Why: fmt.Sprintf("without node %s too few of the voters would be alive", m.Node)}, true
 	}
 	if _, stays := n.s.has(m); stays {
@@ -192,10 +195,25 @@ func (n *next) drop(m Member, why string) (Action, bool) {
 	return n.act(Remove, m.Node, m.Life, why)
 }
 
-// majority tells whether the living voters are one, now and without a member, or
-// with some living ones more.
-func (n *next) majority(without Member, more int) bool {
-	voters, live, liveLeft := 0, 0, 0
+// bears tells whether one more voter may come: the living ones must be a majority
+// with it, even if it has died meanwhile. Where there is but one, it has to.
+func (n *next) bears() bool {
+	voters, live := n.count()
+	return voters == 1 || 2*live > voters+1
+}
+
+// majority tells whether the living voters are one, now and without a member.
+func (n *next) majority(without Member) bool {
+	voters, live := n.count()
+	left := live
+	if without.Live || without.Node == n.self {
+		left--
+	}
+	return 2*live > voters && 2*left > voters-1
+}
+
+// count counts the voters, and those that live.
+func (n *next) count() (voters, live int) {
 	for _, m := range n.g.Members {
 		if !m.Voter {
 			continue
@@ -203,25 +221,14 @@ func (n *next) majority(without Member, more int) bool {
 		voters++
 		if m.Live || m.Node == n.self {
 			live++
-			if m != without {
-				liveLeft++
-			}
 		}
 	}
-	left := voters + more
-	if without.Voter {
-		left--
-	}
-	return 2*live > voters && 2*(liveLeft+more) > left
+	return voters, live
 }
 
-func (n *next) voters() (count int) {
-	for _, m := range n.g.Members {
-		if m.Voter {
-			count++
-		}
-	}
-	return count
+func (n *next) odd() bool {
+	voters, _ := n.count()
+	return voters%2 == 1
 }
 
 // heir is a wanted voter that can lead.

@@ -151,17 +151,18 @@ func (k *Keeper) shut(r Own) {
 // begin opens a replica that is noted.
 func (k *Keeper) begin(ctx context.Context, e Errand) {
 	r := e.Own
-	if at, failed := k.failed[r]; failed && k.o.Now()-at < openRest {
+	if until, failed := k.failed[r]; failed && k.o.Now() < until {
 		return
 	}
 	delete(k.failed, r)
-	err := k.o.Host.Open(e)
+	err, again := k.o.Host.Open(e), openRest
 	if errors.Is(err, ErrHole) {
+		again = round // what is to come comes with the map
 		err = errors.Join(err, k.renew(ctx, r))
 	}
 	if err != nil {
-		k.failed[r] = k.o.Now()
-		k.o.Log.Error("a replica does not open; it is tried again", "shard", r.Shard, "in", openRest, "err", err)
+		k.failed[r] = k.o.Now() + again
+		k.o.Log.Error("a replica does not open; it is tried again", "shard", r.Shard, "in", again, "err", err)
 		return
 	}
 	if r.Again {

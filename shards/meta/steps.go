@@ -14,7 +14,7 @@ const (
 )
 
 // follow ends a shard's step once its group is as it should be, and changes it
-// where a node it waits for will not come.
+// where a node it waits for will not come, or one that was to stay has died.
 func (p *plan) follow(i int) {
 	s := p.m.Shards[i]
 	g, ok := p.seen.Groups[i]
@@ -27,35 +27,43 @@ func (p *plan) follow(i int) {
 		return
 	}
 	for _, r := range s.Replicas {
-		if m, _ := g.member(r); (m.Node == "" || m.Voter != r.Voter) && !p.m.Nodes[r.Node].fit() && r.Voter {
+		n := p.m.Nodes[r.Node]
+		if m, _ := g.member(r); n.State == Dead || (m.Node == "" || m.Voter != r.Voter) && !n.fit() && r.Voter {
 			p.rethink(i, s, g)
 			return
 		}
 	}
 }
 
-// rethink begins again from the members there are.
+// rethink begins again from the members there are; dead ones without a vote are
+// worth nothing.
 func (p *plan) rethink(i int, s Shard, g Group) {
 	s.Replicas = nil
 	for _, m := range g.Members {
+		if !m.Voter && p.m.Nodes[m.Node].State == Dead {
+			continue
+		}
 		if r, twice := s.Wants(m.Node); !twice {
 			s.Replicas = add(s.Replicas, Replica{m.Node, m.Life, m.Voter})
 		} else if m.Life > r.Life {
 			s.Replicas = add(without(s.Replicas, m.Node), Replica{m.Node, m.Life, m.Voter})
 		}
 	}
-	for _, kind := range []func(int, Shard) bool{p.replace, p.grow, p.evacuate, p.shrink} {
+	for _, kind := range []func(int, Shard) bool{p.shrink, p.replace, p.grow, p.evacuate} {
 		if kind(i, s) {
 			return
 		}
 	}
-	p.step(i, s, s.Replicas, Step{Kind: s.Step.Kind, Node: s.Step.Node, Reason: "the node that was to come is gone"})
+	p.step(i, s, s.Replicas, Step{Kind: s.Step.Kind, Node: s.Step.Node, Reason: "a node that was to come or stay is gone"})
 }
 
 // step has a shard's replicas become others. Nodes that lose theirs keep them
 // until the group has let them go.
 func (p *plan) step(i int, s Shard, next []Replica, step Step) {
 	now := p.m.Shards[i]
+	if now.Step != nil && slices.EqualFunc(now.Replicas, next, func(a, b Replica) bool { return a.Node == b.Node && a.Voter == b.Voter }) {
+		return // that is under way
+	}
 	old := []string{}
 	for _, r := range slices.Concat(now.Replicas, s.Replicas) {
 		old = append(old, r.Node)
@@ -167,9 +175,9 @@ func (p *plan) shrink(i int, s Shard) bool {
 func (p *plan) burden(r Replica) int {
 	switch n := p.m.Nodes[r.Node]; {
 	case n.State == Dead:
-		return 2
+		return 3 // what waits for it may wait for ever
 	case !n.fit():
-		return 3 // it lives and wants to go: nothing is lost
+		return 2
 	case !r.Voter:
 		return 1
 	}
