@@ -257,6 +257,13 @@ func TestTransfer(t *testing.T) {
 		to = "b"
 	}
 	w.eventually(func() string { return text(g.fit(g.current(), to)) })
+	led.groups.transferring <- struct{}{} // as another group's, under way
+	soon, over := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer over()
+	if err := led.groups.Transfer(soon, g, to); !errors.Is(err, context.DeadlineExceeded) || w.leader(1) != led {
+		t.Errorf("two transfers at a time: %v", err)
+	}
+	<-led.groups.transferring
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := led.groups.Transfer(ctx, g, to); err != nil {

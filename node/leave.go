@@ -29,7 +29,7 @@ func (n *Node) StayNode(ctx context.Context) error {
 func (n *Node) rule(ctx context.Context, verb func(*quorum.Quorum, context.Context) error) error {
 	q := n.quorum.Load()
 	if q == nil || !n.cfg().Cluster.On() {
-		return refuse(admin.Conflict, "this node is alone: there is no cluster to leave; stop it")
+		return refuse(admin.Conflict, "this node is alone: it is in no cluster, and to have it end, stop it")
 	}
 	ctx, cancel := context.WithTimeout(ctx, ruleTime)
 	defer cancel()

@@ -68,7 +68,7 @@ func (n *Node) SetRebalance(pool string, want api.Rebalancing) error {
 
 // rebalanced is what the planners of this node did lately.
 func (n *Node) rebalanced(pool string) api.Rebalance {
-	out := api.Rebalance{Enabled: n.rebalances(pool)}
+	out := api.Rebalance{Enabled: n.cfg().Pools[pool].Sticky != nil && n.rebalances(pool)}
 	q := n.quorum.Load()
 	if q == nil || q.Router() == nil {
 		return out

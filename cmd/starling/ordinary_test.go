@@ -54,6 +54,8 @@ func TestOrdinaryDay(t *testing.T) {
 		t.Cleanup(s.Close)
 		d.urls = append(d.urls, s.URL)
 	}
+	end := sync.OnceFunc(func() { close(d.over) })
+	defer end()
 	d.start()
 	enough := time.NewTimer(least)
 	defer enough.Stop()
@@ -98,7 +100,7 @@ func TestOrdinaryDay(t *testing.T) {
 	}
 	soon(t, func() string { return d.lacks(fmt.Sprintf("msg=draining streams=%d ", ordinaryStreams)) })
 	<-enough.C
-	close(d.over)
+	end()
 	streams.Wait()
 	d.ended(0, fmt.Sprintf("finished=%d cut=0", ordinaryStreams))
 }

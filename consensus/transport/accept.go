@@ -29,21 +29,59 @@ func (t *Transport) acceptLoop() {
 			continue
 		}
 		rest = 5 * time.Millisecond
-		select {
-		case t.greetings <- struct{}{}:
-			if !t.start(func() { t.greet(raw) }) {
-				_ = raw.Close()
-			}
-		default:
+		host := hostOf(raw)
+		if !t.greetings.admit(host) || !t.start(func() { t.greet(raw, host) }) {
 			_ = raw.Close() // over the limit: not even a reason, for who comes in such numbers is no peer
 		}
 	}
 }
 
+// greetings counts connections that have not said their hello, which costs
+// nothing to open: whoever does nothing else must not keep the peers out.
+type greetings struct {
+	mu  sync.Mutex
+	all int
+	by  map[string]int // of them, by host; none is 0
+}
+
+func (g *greetings) admit(host string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all >= maxGreetings || g.by[host] >= maxFromOne {
+		return false
+	}
+	if g.by == nil {
+		g.by = make(map[string]int)
+	}
+	g.all++
+	g.by[host]++
+	return true
+}
+
+func (g *greetings) leave(host string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.all--
+	if g.by[host]--; g.by[host] == 0 {
+		delete(g.by, host)
+	}
+}
+
+func (g *greetings) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.all
+}
+
+func hostOf(c net.Conn) string {
+	host, _, _ := net.SplitHostPort(c.RemoteAddr().String()) // a pipe has none: "" is a host, too
+	return host
+}
+
 // greet hears the hello, answers, and hands the connection to whom it is for.
-func (t *Transport) greet(raw net.Conn) {
+func (t *Transport) greet(raw net.Conn, host string) {
 	c, h, err := t.hear(raw)
-	<-t.greetings
+	t.greetings.leave(host)
 	if err != nil {
 		t.refusals.log(t.log, raw.RemoteAddr().String(), h.from, err)
 		_ = raw.Close()
@@ -109,7 +147,7 @@ func (t *Transport) hear(raw net.Conn) (*conn, hello, error) {
 func (t *Transport) await(ctx context.Context, h hello) {
 	late := time.NewTimer(openTime)
 	defer late.Stop()
-	for h.kind == kindGroup && h.cluster == t.Cluster() && h.to == t.Node && len(t.greetings) < maxGreetings/2 {
+	for h.kind == kindGroup && h.cluster == t.Cluster() && h.to == t.Node && t.greetings.count() < maxGreetings/2 {
 		t.mu.Lock()
 		open, opened := t.groups[h.group.Shard] != nil, t.opened
 		t.mu.Unlock()

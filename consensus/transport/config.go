@@ -85,6 +85,7 @@ func (o Options) check() error {
 const (
 	maxConns     = 8192                   // accepted at a time; 256 shards on five nodes take some 2000
 	maxGreetings = 512                    // accepted connections that have not said their hello
+	maxFromOne   = maxGreetings * 3 / 4   // of them from one host; a machine may run all nodes of a cluster
 	greetTime    = 5 * time.Second        // from the connect to the end of hello and reply, TLS included
 	openTime     = 2 * time.Second        // of that, for a replica that is about to open
 	writeTime    = 5 * time.Second        // for one write of what has gathered

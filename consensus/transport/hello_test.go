@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -207,11 +208,34 @@ func TestRefusalsGoQuiet(t *testing.T) {
 	}
 }
 
+// TestOneHostKeepsNobodyOut, however many connections it opens.
+func TestOneHostKeepsNobodyOut(t *testing.T) {
+	var g greetings
+	taken := 0
+	for range 2 * maxGreetings {
+		if g.admit("10.0.0.66") {
+			taken++
+		}
+	}
+	if taken != maxFromOne || !g.admit("10.0.0.1") {
+		t.Fatalf("one host took %d places of %d", taken, maxGreetings)
+	}
+	g.leave("10.0.0.1")
+	for range taken {
+		g.leave("10.0.0.66")
+	}
+	if g.count() != 0 || len(g.by) != 0 {
+		t.Errorf("%d places and %d hosts are left over", g.count(), len(g.by))
+	}
+}
+
 // TestSilentCallersDoNotStay holds every place for those without a hello.
 func TestSilentCallersDoNotStay(t *testing.T) {
 	b := newPeer(t, &addresses{}, "b").up(t)
-	for range maxGreetings {
-		b.greetings <- struct{}{}
+	for i := range maxGreetings {
+		if !b.greetings.admit(fmt.Sprint("host ", i)) {
+			t.Fatalf("place %d was not given", i)
+		}
 	}
 	c, err := net.Dial("tcp", b.Addr().String())
 	if err != nil {
@@ -222,8 +246,8 @@ func TestSilentCallersDoNotStay(t *testing.T) {
 	if n, err := c.Read(make([]byte, 1)); n > 0 || errors.Is(err, errTimeout(err)) {
 		t.Errorf("one over the limit was let in: %d, %v", n, err)
 	}
-	for range maxGreetings {
-		<-b.greetings
+	for i := range maxGreetings {
+		b.greetings.leave(fmt.Sprint("host ", i))
 	}
 }
 

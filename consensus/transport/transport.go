@@ -25,7 +25,7 @@ type Transport struct {
 	serving  sync.WaitGroup // calls at work
 	listener net.Listener
 
-	greetings chan struct{} // a place for each connection without a hello
+	greetings greetings
 	accepted  crowd
 	dialed    crowd
 	dials     dials
@@ -50,13 +50,12 @@ func New(c Config, o Options) (*Transport, error) {
 	}
 	t := &Transport{
 		Options: o, config: c, log: o.Log, keys: keys,
-		services:  make(map[string]*service),
-		stopping:  make(chan struct{}),
-		greetings: make(chan struct{}, maxGreetings),
-		accepted:  crowd{limit: maxConns},
-		groups:    make(map[uint32]*Group),
-		opened:    make(chan struct{}),
-		lines:     make(map[lineKey]*line),
+		services: make(map[string]*service),
+		stopping: make(chan struct{}),
+		accepted: crowd{limit: maxConns},
+		groups:   make(map[uint32]*Group),
+		opened:   make(chan struct{}),
+		lines:    make(map[lineKey]*line),
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.gone.t = t

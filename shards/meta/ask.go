@@ -279,18 +279,22 @@ func (k *Keeper) whom(m *Map) string {
 	return to
 }
 
-// anyone is a node to ask, another at each turn: first those that hold meta.
+// anyone is a node to ask, another at each turn: a live one. Those that hold meta
+// come first, but the map may be so old that none of its nodes is left.
 func (k *Keeper) anyone(m *Map, turn int) string {
-	var nodes []string
-	for _, r := range m.Shards[0].Replicas {
-		nodes = append(nodes, r.Node)
-	}
-	for _, id := range m.sorted(func(n Node) bool { return n.State != Removed }) {
-		if !slices.Contains(nodes, id) {
-			nodes = append(nodes, id)
+	var holders, others []string
+	for id, p := range k.o.Neighbours.Peers() {
+		switch {
+		case id == k.o.Self || !p.Alive:
+		case m.Shards[0].keeps(id):
+			holders = append(holders, id)
+		default:
+			others = append(others, id)
 		}
 	}
-	nodes = slices.DeleteFunc(nodes, func(id string) bool { return id == k.o.Self })
+	slices.Sort(holders)
+	slices.Sort(others)
+	nodes := append(holders, others...)
 	if len(nodes) == 0 {
 		return ""
 	}

@@ -135,7 +135,7 @@ func traces(s *stage) (table, error) {
 
 func faulted(s *stage) (table, error) {
 	t := table{
-		words: "An engine of speed 2 of 64 fails for 60 s at rho 0.7; a quarter of the engines joins, at half speed for 15 s. Of the requests that come in that time, medians:",
+		words: fmt.Sprintf("An engine of speed 2 of 64 fails for 60 s at rho 0.7; a quarter of the engines joins, at half speed for 15 s. Of the requests that come in that time, medians of %d seeds:", s.seeds),
 		head:  []string{"policy", "gray (a tenth of its speed): its share %", "slowdown p99 x", "p99.9 x", "dead (refuses): attempts %", "failed %", "frozen: slowdown p99 x", "p99.9 x", "join: p99 x"},
 	}
 	rules := append([]named{{"`round_robin`", sim.Rule{Policy: backend.RoundRobin}}, {"`least_connections`", sim.Rule{Policy: backend.LeastConnections}}}, rivals()...)
