@@ -62,6 +62,7 @@ type Node struct {
 	looked   map[string]bool                // backends whose checks by others are to be judged; hear alone uses it
 	dir      *dataDir
 	started  time.Time
+	up       chan struct{} // closed when Start has ended, well or not
 
 	mu      sync.Mutex
 	ready   bool
@@ -74,7 +75,7 @@ type Node struct {
 
 // New checks what can be checked without the network and builds the node.
 func New(cfg Config, opt Options) (*Node, error) {
-	n := &Node{log: opt.Logger, registry: prometheus.NewRegistry()}
+	n := &Node{log: opt.Logger, registry: prometheus.NewRegistry(), up: make(chan struct{})}
 	n.conf.Store(&cfg)
 	n.reloads.begin(cfg.Hash())
 	if n.log == nil {
@@ -174,6 +175,7 @@ func (n *Node) Start(ctx context.Context) error {
 	parts := n.parts()
 	for i, p := range parts {
 		if err := p.start(ctx); err != nil {
+			close(n.up) // who waits for it would hold up the undoing
 			now, cancel := context.WithCancel(ctx)
 			cancel()
 			for _, before := range slices.Backward(parts[:i]) {
@@ -182,6 +184,7 @@ func (n *Node) Start(ctx context.Context) error {
 			return err
 		}
 	}
+	close(n.up)
 	n.beginReloads()
 	n.mu.Lock()
 	n.ready = true

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/starling-lb/starling/proxy"
 	"github.com/starling-lb/starling/shards"
@@ -15,6 +16,10 @@ type sessions struct{ n *Node }
 func (s sessions) Turn(ctx context.Context, pool string, key []byte, propose func() string) (proxy.Turn, error) {
 	r := s.n.router()
 	if r == nil {
+		s.n.comeUp(ctx)
+		r = s.n.router()
+	}
+	if r == nil {
 		return s.astray(pool, propose)
 	}
 	t, err := r.Turn(ctx, pool, key, propose)
@@ -22,6 +27,24 @@ func (s sessions) Turn(ctx context.Context, pool string, key []byte, propose fun
 		return nil, known(err)
 	}
 	return turn{t, s.n, pool}, nil
+}
+
+const upTime = 10 * time.Second // for a node to come up, of which a turn waits for it
+
+// comeUp waits until the node has come up, or ctx ends: streams come in before its
+// disk is read, which knows where their sessions live.
+func (n *Node) comeUp(ctx context.Context) {
+	select {
+	case <-n.up:
+		return
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, upTime)
+	defer cancel()
+	select {
+	case <-n.up:
+	case <-ctx.Done():
+	}
 }
 
 // known gives an error of the shards the proxy's name.

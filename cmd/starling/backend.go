@@ -38,19 +38,25 @@ func newPolicy() *cobra.Command {
 			want.Policy = args[1]
 			return node.Post(ctx, want, "pools", args[0], "policy")
 		})
+	c.Long = "Policy changes how a pool's backends are chosen, for the next stream on, and holds over\n" +
+		"restarts: p2c, round_robin, weighted_round_robin, random, least_connections, peak_ewma,\n" +
+		"least_response_time, consistent_hash, ip_hash. NAME \"\" goes back to the configuration's."
 	c.Flags().StringVar(&want.Second, "second", "", "policy `NAME` to measure beside it (default: the configuration's)")
 	c.Flags().Float64Var(&want.Share, "share", 0, "share of the pool's streams, 0 to 1, that the second policy places")
 	return c
 }
 
 func newRebalance() *cobra.Command {
-	return change("rebalance on|off POOL", "Switch the moving of sessions to even out load", "rebalancing is switched", 2,
+	c := change("rebalance on|off POOL", "Switch the moving of sessions to even out load", "rebalancing is switched", 2,
 		func(ctx context.Context, node *client.Client, args []string) error {
 			if args[0] != "on" && args[0] != "off" {
 				return fmt.Errorf("%q is neither on nor off", args[0])
 			}
 			return node.Post(ctx, api.Rebalancing{Enabled: args[0] == "on"}, "pools", args[1], "rebalance")
 		})
+	c.Long = "Rebalance says whether sessions of a pool are moved, between their turns, where its\n" +
+		"backends are unlike in the time of a step. It holds for all nodes, and over restarts."
+	return c
 }
 
 func newAdd() *cobra.Command {

@@ -34,9 +34,14 @@ func (p *printed) String() string {
 // soon waits until look finds nothing wrong.
 func soon(t *testing.T, look func() string) {
 	t.Helper()
+	within(t, 20*time.Second, look)
+}
+
+func within(t *testing.T, limit time.Duration, look func() string) {
+	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for by := time.Now().Add(20 * time.Second); ; <-tick.C {
+	for by := time.Now().Add(limit); ; <-tick.C {
 		wrong := look()
 		if wrong == "" {
 			return

@@ -18,6 +18,8 @@ func newSession() *cobra.Command {
 		in, err := poolOr(ctx, node, pool)
 		return []string{"sessions", in, args[0]}, err
 	}, cobra.ExactArgs(1), showSession)
+	c.Long = "Session asks the leader of the session's shard where it lives. KEY is what its requests\n" +
+		"bring: the value of their X-Session-ID, for example, or of the cookie. Any node will do."
 	c.Flags().StringVar(&pool, "pool", "", "`POOL` of the session (default: the only one)")
 	return c
 }
@@ -33,6 +35,9 @@ func newMove() *cobra.Command {
 			}
 			return node.Post(ctx, api.Destination{Backend: args[1]}, "sessions", in, args[0], "move")
 		})
+	c.Long = "Move has a session live at another backend from its next turn on, and cuts none: where\n" +
+		"one runs, it waits five seconds for its end, and says so if it has not come. KEY is what\n" +
+		"the session's requests bring: the value of their X-Session-ID, for example."
 	c.Flags().StringVar(&pool, "pool", "", "`POOL` of the session (default: the only one)")
 	return c
 }

@@ -36,6 +36,8 @@ func scan(path string) (map[uint16]*extent, error) {
 		return found, nil
 	} else if err != nil {
 		return nil, err
+	} else if size == 0 { // create leaves none or a whole one
+		return nil, errors.New("file is empty, and was not so when it was made")
 	}
 	db, err := bbolt.Open(path, 0o600, boltOptions(true))
 	if err != nil {

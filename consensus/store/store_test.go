@@ -428,6 +428,17 @@ func TestInterruptedDrop(t *testing.T) {
 	wantSpan(t, open(t, st, key(1)), 0, 0)
 }
 
+func TestEmptyFileIsRefused(t *testing.T) {
+	p := path(t)
+	must(t, os.WriteFile(p, nil, 0o600))
+	st, err := New(Options{Path: p})
+	must(t, err)
+	if err := st.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "file is empty") {
+		t.Errorf("Start: %v", err)
+	}
+	stop(t, st)
+}
+
 func TestNewerFormatIsRefused(t *testing.T) {
 	for _, tt := range []struct{ name, want string }{{"format", "use the program that wrote it"}, {"value", "use the program that wrote it"}} {
 		t.Run(tt.name, func(t *testing.T) {

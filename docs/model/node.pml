@@ -175,7 +175,10 @@ proctype Node(byte n) {
 		turn[n] = RUNS; turnBackend[n] = known[n]; turnEpoch[n] = knownEpoch[n];
 		excused[n] = 1 }
 #endif
-	:: d_step { turn[n] == LOOKED || turn[n] == LATE -> turn[n] = RUNS; assert(!OVERLAP(n)) }
+	:: d_step { turn[n] == LOOKED || turn[n] == LATE ->
+		excused[n] = excused[n] || turn[n] == LATE && STALE_MARK;
+		turn[n] = RUNS;
+		assert(!OVERLAP(n)) }
 	:: atomic { turn[n] == RUNS && TICKS -> endTurn(n) }
 #ifdef FORGETS
 	:: d_step { turn[n] == IDLE && knownEpoch[n] && !calm -> forgetBinding(n) }

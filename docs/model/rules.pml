@@ -88,6 +88,13 @@
 #define GONE(n) (dead[n])
 #endif
 
+/* Under `available` a turn that does not end within the lease of its last look is stale. */
+#if defined(AVAILABLE) && !defined(NO_STALE_MARK)
+#define STALE_MARK 1
+#else
+#define STALE_MARK 0
+#endif
+
 /* A node counts its lease from the moment it asked. */
 #ifdef NO_ASK_TIME
 #define LEFT(n, l) LEASE

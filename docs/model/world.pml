@@ -14,10 +14,7 @@ inline nodeTick(n) {
 #endif
 	if
 	:: lease[n] == 1 && turn[n] == LOOKED -> turn[n] = LATE
-#if defined(AVAILABLE) && !defined(NO_STALE_MARK)
-	/* A turn that outlives its node's lease is stale from here on, and counted. */
-	:: lease[n] == 1 && turn[n] == RUNS -> excused[n] = 1
-#endif
+	:: lease[n] == 1 && turn[n] == RUNS && STALE_MARK -> excused[n] = 1
 	:: else
 	fi;
 	COUNTDOWN(lease[n])

@@ -81,7 +81,7 @@ func doubts(m *Map, self string, own []Own) map[Own]bool {
 	for i, s := range m.Shards {
 		r, wanted := s.Wants(self)
 		o := Own{Shard: i, Incarnation: s.Incarnation, Life: r.Life}
-		if wanted && s.Phase == Ready && !m.atFounding(i) && !slices.ContainsFunc(own, func(k Own) bool { return k.id() == o }) {
+		if wanted && s.Phase != Planned && !m.atFounding(i) && !slices.ContainsFunc(own, func(k Own) bool { return k.id() == o }) {
 			doubted[o] = true
 		}
 	}

@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -62,6 +63,8 @@ func (p *plan) planPeer(id string, peer Peer, panics bool) {
 		next.State = p.fate(id, n, peer, panics)
 	case n.State == Draining && n.Leaving && !p.m.used(id):
 		next.State = Removed
+	case peer.Level < p.m.Level && n.State != Active && n.State != Draining:
+		next.State = cmp.Or(n.State, Joining) // its replicas would halt at what the others do
 	case n.State == Removed && peer.Heard, n.State == Dead && peer.Heard, n.State == Joining && peer.Heard:
 		next.State, next.Leaving = Active, false
 	case !known || n.State == Removed:

@@ -207,6 +207,12 @@ func TestSituationRollingUpgrade(t *testing.T) {
 	if l := level(2, 1); l != 2 {
 		t.Errorf("one is old again: level %d", l)
 	}
+	for _, c := range Plan(m, Seen{Peers: map[string]Peer{"a": peer(2), "b": peer(2), "old": peer(1)}, Led: time.Hour}) {
+		m = must(t, m, c)
+	}
+	if s := m.Nodes["old"].State; s != Joining {
+		t.Errorf("a node that is too old is %s", s)
+	}
 	_, err := NewMachine().Apply(1, 1, [][]byte{[]byte(strings.Replace(string(Command{Op: OpLevel, Level: 9}.Encode()), "level", "tomorrow", 1))})
 	if !errors.Is(err, errCode) {
 		t.Errorf("a command of tomorrow: %v", err)
