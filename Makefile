@@ -5,7 +5,7 @@ FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
 .PHONY: netns model
-.PHONY: help build demo test race soak clients fuzz bench sim replay stall lint format vet staticcheck ci clean
+.PHONY: help build demo test race soak clients fuzz bench sim replay stall ordinary lint format vet staticcheck ci clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ replay: ## a real node and engines beside the oracle of the same requests, a qua
 
 stall: ## one of eleven backends stalls for 30 s, under load
 	$(GO) test -count=1 -timeout 5m -v -run '^TestStall$$' ./testcluster -args -stall.full
+
+ordinary: ## 1,000 streams of 30 s through 20 reloads and a drain of 40 s
+	$(GO) test -count=1 -timeout 15m -v -run '^TestOrdinaryDay$$' ./cmd/starling -args -ordinary.full
 
 model: ## the sessions' protocol, and each rule taken out, by spin; see docs/model; MODELFLAGS=-full for larger bounds
 	bash docs/model/check $(MODELFLAGS)

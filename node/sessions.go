@@ -14,11 +14,8 @@ type sessions struct{ n *Node }
 
 // Turn finds where the session lives, or has it live where the proposal says.
 func (s sessions) Turn(ctx context.Context, pool string, key []byte, propose func() string) (proxy.Turn, error) {
+	s.n.comeUp(ctx)
 	r := s.n.router()
-	if r == nil {
-		s.n.comeUp(ctx)
-		r = s.n.router()
-	}
 	if r == nil {
 		return s.astray(pool, propose)
 	}

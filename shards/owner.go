@@ -315,7 +315,7 @@ func (o *Owner) proveRound(n *round) {
 }
 
 // roundTime is for how long renewals are gathered.
-const roundTime = 250 * time.Millisecond
+const roundTime = 100 * time.Millisecond
 
 // admit makes a node a holder by an entry, at its first lease in this boot.
 func (o *Owner) admit(ctx context.Context, h Holder) error {

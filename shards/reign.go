@@ -209,6 +209,7 @@ func (r *reign) takeAway(h Holder) {
 	defer r.o.mu.Unlock()
 	delete(r.passing, h)
 	delete(r.left, h)
+	delete(r.feeds, h) // if it becomes one again, it begins a section: it was asked nothing meanwhile
 }
 
 // press proposes a command until its outcome is known; it must be one that can be

@@ -183,10 +183,10 @@ func (r *Router) begin(task func()) {
 // Stop ends all that Start began. Whose turns have all ended leaves empty: it is no
 // holder any more.
 func (r *Router) Stop(ctx context.Context) error {
-	r.farewell(ctx)
 	r.mu.Lock()
-	r.stopped = true
+	r.stopped = true // no renewal is sent from here on: the farewell is the last word
 	r.mu.Unlock()
+	r.farewell(ctx)
 	r.cancel()
 	r.tasks.Wait()
 	r.desk.stop()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-lb/starling/node"
 	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/shards/meta"
 )
 
 // TestMostNodesLostForEver: two of three nodes are lost with their disks. The
@@ -112,4 +113,49 @@ func TestRestoredDirectory(t *testing.T) {
 	}
 	settled(t, c, 3, 0, 1, 2)
 	more.take(t, 2, 2)
+}
+
+// TestLogsLostAlone: a node comes back without the file of its logs. It votes as
+// nobody it was: it gets new replicas, and every session is where it was.
+func TestLogsLostAlone(t *testing.T) {
+	var mu sync.Mutex
+	dirs := map[string]string{}
+	c := agreeing(t, 3, func(cfg *node.Config) {
+		exposed(cfg)
+		mu.Lock()
+		defer mu.Unlock()
+		dirs[cfg.Node.Name] = cfg.Node.DataDir
+	})
+	k := newTalk(t, c, 30)
+	k.take(t, 2, 0, 1, 2)
+	c.Kill(1)
+	if err := os.Remove(filepath.Join(dirs["n2"], "raft.db")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(dirs["n2"], "snapshots")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Restart(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	settled(t, c, 3, 0, 1, 2)
+	k.take(t, 2, 1)
+	if m, err := meta.Load(dirs["n2"]); err != nil || !renewed(m) {
+		t.Errorf("its replicas are as old as the cluster: %v", err)
+	}
+}
+
+// renewed tells whether a node has a replica in each shard that is newer than the
+// others'.
+func renewed(m *meta.Map) bool {
+	for _, s := range m.Shards {
+		lives := map[uint64]bool{}
+		for _, r := range s.Replicas {
+			lives[r.Life] = true
+		}
+		if len(lives) < 2 {
+			return false
+		}
+	}
+	return true
 }
