@@ -86,8 +86,14 @@ func (p *plan) planPool(pool string) {
 	p.propose(Command{Op: OpPool, Key: pool, Seen: was.Revision, Pool: &next})
 }
 
-// allSaid tells whether all live nodes have said what they name.
+// allSaid tells whether all nodes that are there or to come have said what they
+// name.
 func (p *plan) allSaid() bool {
+	for id, n := range p.m.Nodes {
+		if _, said := p.seen.Named[id]; !said && n.State != Dead && n.State != Removed {
+			return false
+		}
+	}
 	for id, peer := range p.seen.Peers {
 		if _, said := p.seen.Named[id]; peer.Alive && !said {
 			return false
