@@ -108,7 +108,8 @@ func TestGrowFromOneToFiveAndShrinkToThree(t *testing.T) {
 }
 
 // TestRandomLives is the membership property: joins, leaves, kills, cuts, wiped
-// disks and the deaths of controllers, in any order.
+// disks and the deaths of controllers, in any order. SEED=N repeats a run: the
+// subtest that failed names it.
 func TestRandomLives(t *testing.T) {
 	seeds := 6
 	if testing.Short() {
