@@ -15,7 +15,7 @@ type sessions struct{ n *Node }
 // Turn finds where the session lives, or has it live where the proposal says.
 func (s sessions) Turn(ctx context.Context, pool string, key []byte, propose func() string) (proxy.Turn, error) {
 	s.n.comeUp(ctx)
-	r := s.n.router()
+	r := s.n.awaitRouter(ctx, pool)
 	if r == nil {
 		return s.astray(pool, propose)
 	}
@@ -50,6 +50,26 @@ func known(err error) error {
 		return errors.Join(proxy.ErrNoLeader, err)
 	}
 	return err
+}
+
+// awaitRouter gives a node that is about to get the cluster's map as much time as a
+// new session has: what it placed by itself would be agreed with nobody.
+func (n *Node) awaitRouter(ctx context.Context, pool string) *shards.Router {
+	q := n.quorum.Load()
+	if q == nil || q.Router() != nil {
+		return n.router()
+	}
+	wait := proxy.DefaultSession().BindTimeout
+	if c := n.cfg().Pools[pool].Sticky; c != nil {
+		wait = c.BindTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	select {
+	case <-q.Routed():
+	case <-ctx.Done():
+	}
+	return q.Router()
 }
 
 // router is nil as long as there is no cluster.

@@ -179,9 +179,12 @@ func TestPureProxy(t *testing.T) {
 		}
 		return s
 	}
-	if s := proxyStatus(); s.Shards.Led != 0 || s.Shards.Count != 4 || s.Shards.WithoutLeader != 0 || !s.Cluster.MetaQuorum {
-		t.Errorf("the proxy says %+v, %+v", s.Shards, s.Cluster)
-	}
+	eventually(t, patience, func() string { // it asks the others now and then
+		if s := proxyStatus(); s.Shards.Led != 0 || s.Shards.Count != 4 || s.Shards.WithoutLeader != 0 || !s.Cluster.MetaQuorum {
+			return fmt.Sprintf("the proxy says %+v, %+v", s.Shards, s.Cluster)
+		}
+		return ""
+	})
 	c.Kill(0)
 	eventually(t, patience, func() string {
 		if s := proxyStatus(); s.Shards.WithoutLeader != 4 || s.Cluster.MetaQuorum {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -371,17 +372,35 @@ func serveDNS(t *testing.T) string {
 			_ = w.WriteMsg(m)
 		}
 	}
+	packets, conns := samePort(t)
 	ready := make(chan struct{}, 2)
-	udp := &dns.Server{Addr: "127.0.0.1:0", Net: "udp", Handler: answer(false), NotifyStartedFunc: func() { ready <- struct{}{} }}
+	started := func() { ready <- struct{}{} }
+	udp := &dns.Server{PacketConn: packets, Handler: answer(false), NotifyStartedFunc: started}
+	tcp := &dns.Server{Listener: conns, Handler: answer(true), NotifyStartedFunc: started}
 	var tasks sync.WaitGroup
-	tasks.Go(func() { _ = udp.ListenAndServe() })
+	for _, s := range []*dns.Server{udp, tcp} {
+		tasks.Go(func() { _ = s.ActivateAndServe() })
+	}
 	<-ready
-	addr := udp.PacketConn.LocalAddr().String()
-	tcp := &dns.Server{Addr: addr, Net: "tcp", Handler: answer(true), NotifyStartedFunc: func() { ready <- struct{}{} }}
-	tasks.Go(func() { _ = tcp.ListenAndServe() })
 	<-ready
 	t.Cleanup(func() { _, _ = udp.Shutdown(), tcp.Shutdown(); tasks.Wait() })
-	return addr
+	return conns.Addr().String()
+}
+
+// samePort opens a port for both; the one that UDP is given may be taken for TCP.
+func samePort(t *testing.T) (net.PacketConn, net.Listener) {
+	t.Helper()
+	for {
+		conns, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		packets, err := net.ListenPacket("udp", conns.Addr().String())
+		if err == nil {
+			return packets, conns
+		}
+		_ = conns.Close()
+	}
 }
 
 func TestAsk(t *testing.T) {

@@ -87,6 +87,7 @@ type Quorum struct {
 
 	known  atomic.Pointer[meta.Map]      // the keeper's, for whom it may call; nil before there is a cluster
 	router atomic.Pointer[shards.Router] // nil as long
+	routed chan struct{}                 // closed when there is one
 	boot   uint64                        // of this process
 	began  time.Time                     // by Start
 	opened atomic.Bool                   // the store is open, or was
@@ -113,7 +114,7 @@ func New(o Options) (*Quorum, error) {
 		alone := newLoop()
 		o.Listen, o.Dial = alone.listen, alone.dial
 	}
-	q := &Quorum{o: o, log: o.Log, meta: meta.NewMachine(), machines: make(map[uint32]*shards.Machine), lasts: make(map[uint32]*shards.Machine), left: make(chan struct{}), news: make(chan struct{}, 1)}
+	q := &Quorum{o: o, log: o.Log, meta: meta.NewMachine(), machines: make(map[uint32]*shards.Machine), lasts: make(map[uint32]*shards.Machine), left: make(chan struct{}), routed: make(chan struct{}), news: make(chan struct{}, 1)}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.metrics = newMetrics(q)
 	if err := o.check(); err != nil {
@@ -269,6 +270,9 @@ func (q *Quorum) Addr() net.Addr { return q.port.Addr() }
 
 // Router asks about sessions; nil before there is a cluster.
 func (q *Quorum) Router() *shards.Router { return q.router.Load() }
+
+// Routed is closed once there is a Router.
+func (q *Quorum) Routed() <-chan struct{} { return q.routed }
 
 // tell lets the others know what is new about this node.
 func (q *Quorum) tell() {

@@ -26,7 +26,9 @@ func (q *Quorum) route(m *meta.Map) error {
 		return nil
 	}
 	q.ownAll(r)
-	return r.Start(q.ctx)
+	err = r.Start(q.ctx)
+	close(q.routed)
+	return err
 }
 
 // unroute ends the router while the port still carries what it has to say.

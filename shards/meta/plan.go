@@ -105,6 +105,17 @@ func (p *plan) panics() bool {
 	return 3*gone > nodes
 }
 
+// missing tells whether a node that holds replicas is not seen alive: it comes back
+// soon, or what it held is given to others first.
+func (p *plan) missing() bool {
+	for id := range p.m.Nodes {
+		if !p.seen.Peers[id].Alive && p.m.used(id) {
+			return true
+		}
+	}
+	return false
+}
+
 // planLevel raises what the cluster does to what all of it can do.
 func (p *plan) planLevel() {
 	level := uint32(0)
@@ -132,8 +143,11 @@ func (p *plan) planShards() {
 		}
 	}
 	kinds := []func(int, Shard) bool{p.replace, p.grow, p.evacuate, p.shrink, p.spread}
-	if p.panics() {
+	switch {
+	case p.panics():
 		kinds = kinds[1:2] // to grow takes nothing from anybody
+	case p.missing():
+		kinds = kinds[:4] // nothing is even while a node that is gone is counted
 	}
 	for _, kind := range kinds {
 		for i := range p.m.Shards[1:] {

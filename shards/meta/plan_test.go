@@ -117,3 +117,15 @@ func TestPlanGivesNothingToTheDead(t *testing.T) {
 		t.Errorf("copies %v", copies)
 	}
 }
+
+// A node whose disk was wiped comes back as a new one, beside the one it was: what
+// that one held is the new one's, and nothing is taken from the others for it.
+func TestPlanTakesNothingFromTheLivingForAMissingOne(t *testing.T) {
+	m, seen := heavy(t, 8, "d")
+	b := seen.Peers["b"]
+	b.Alive, b.Heard, b.Gone = false, false, time.Second
+	seen.Peers["b"] = b
+	if _, copies := steps(t, m, seen); len(copies) > 0 {
+		t.Errorf("copies %v while b may yet be back", copies)
+	}
+}
