@@ -417,6 +417,7 @@ func TestAnotherURL(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-time.After(time.Second)
+		synctest.Wait() // the prober looks around in this very moment
 		if after := w.checks("ok"); before < 2 || after < before {
 			t.Errorf("%v checks before, %v a second after it got another URL", before, after)
 		}
