@@ -48,8 +48,8 @@ type Named struct {
 }
 
 // planPools makes the pools' records what the live nodes name, operators'
-// decisions first. What is agreed stays as it is until all who name it say the
-// same other thing, so that files that are changed one after the other, or are
+// decisions first. What is agreed stays as it is until all have spoken and all who
+// name it say the same other thing, so that files that are changed one after the other, or are
 // unlike by mistake, make nothing flap.
 func (p *plan) planPools() {
 	pools := slices.Collect(maps.Keys(p.m.Pools))
@@ -76,7 +76,7 @@ func (p *plan) planPool(pool string) {
 			p.propose(Command{Op: OpPool, Key: pool, Seen: was.Revision})
 		}
 		return
-	case len(voices) > 0:
+	case len(voices) > 0 && (!known || p.allSaid()):
 		next.Sticky = agreed(was.Sticky, !known, voices, func(n Named) *Sticky { return n.Sticky }, samePlace)
 	}
 	if known && slices.Equal(next.Backends, was.Backends) && samePlace(next.Sticky, was.Sticky) {
@@ -131,8 +131,8 @@ func (p *plan) union(pool string, was []Backend, voices []Named) []Backend {
 	}
 	for id, by := range named {
 		b, known := all[id]
-		if known && b.Added {
-			continue
+		if known && (b.Added || !p.allSaid()) {
+			continue // the first to speak after a restart is not all
 		}
 		now := Backend{ID: id, Added: b.Added, Removed: b.Removed, Drained: b.Drained, Fixed: b.Fixed}
 		now.URL = agreed(b.URL, !known, by, func(b Backend) string { return b.URL }, equal)

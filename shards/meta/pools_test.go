@@ -152,3 +152,17 @@ func TestPoolsOfTheWorld(t *testing.T) {
 		t.Errorf("an old decision: %v", err)
 	}
 }
+
+// After a restart of all, the first node to speak is not all who name a backend.
+func TestPoolsStayUntilAllHaveSpoken(t *testing.T) {
+	m := founded(t, 1, 1, "x", "y")
+	p := Pool{Number: 5, Sticky: &Sticky{TTL: 2}, Backends: says("b1")["p"].Backends}
+	m = must(t, m, Command{Op: OpPool, Key: "p", Pool: &p})
+	seen := Seen{Named: map[string]map[string]Named{"x": says("b1*7@z b2")}, Led: time.Hour}
+	for _, c := range Plan(m, seen) {
+		m = must(t, m, c)
+	}
+	if got := record(m.Pools["p"]); got != "b1 b2" || m.Pools["p"].Sticky.TTL != 2 {
+		t.Errorf("the pool is %s, TTL %d, when one of two has spoken", got, m.Pools["p"].Sticky.TTL)
+	}
+}
