@@ -129,3 +129,13 @@ func TestPlanTakesNothingFromTheLivingForAMissingOne(t *testing.T) {
 		t.Errorf("copies %v while b may yet be back", copies)
 	}
 }
+
+// A replica that begins anew in the middle of a move must not have the leaving one,
+// which still votes, deleted.
+func TestARenewalKeepsWhoIsLeaving(t *testing.T) {
+	s := Shard{Phase: Ready, Replicas: set("a", "b", "d"), Step: &Step{Kind: Move, Node: "c", Leaving: []string{"c"}}}
+	s.Replicas[1].Life = 7
+	if next := s.renewed("b"); !next.keeps("c") || next.Replicas[1].Life != 0 || s.Replicas[1].Life != 7 {
+		t.Errorf("%+v, step %+v, and was %+v", next.Replicas, next.Step, s.Replicas)
+	}
+}

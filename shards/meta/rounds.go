@@ -185,19 +185,30 @@ func (k *Keeper) renew(ctx context.Context, r Own) error {
 	if wanted, ok := s.Wants(k.o.Self); !ok || wanted.Life != r.Life {
 		return nil // it goes anyway
 	}
-	s.Replicas = slices.Clone(s.Replicas)
-	for i := range s.Replicas {
-		if s.Replicas[i].Node == k.o.Self {
-			s.Replicas[i].Life = 0
-		}
-	}
-	s.Step = &Step{Kind: Replace, Node: k.o.Self, Reason: "the log of its replica is broken or gone"}
+	s = s.renewed(k.o.Self)
 	ctx, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
 	if _, err := k.Propose(ctx, Command{Op: OpShard, Number: r.Shard, Seen: s.Revision, Shard: &s}); err != nil {
 		return fmt.Errorf("ask for a new life of the replica: %w", err)
 	}
 	return nil
+}
+
+// renewed is the shard with another life to come for the node's replica. Who was to
+// keep its own until a step under way is done goes on keeping it: it may vote.
+func (s Shard) renewed(node string) Shard {
+	s.Replicas = slices.Clone(s.Replicas)
+	for i := range s.Replicas {
+		if s.Replicas[i].Node == node {
+			s.Replicas[i].Life = 0
+		}
+	}
+	step := Step{Kind: Replace, Node: node, Reason: "the log of its replica is broken or gone"}
+	if s.Step != nil {
+		step.Leaving = s.Step.Leaving
+	}
+	s.Step = &step
+	return s
 }
 
 // advance takes the next step of each group that this node leads, side by side.
