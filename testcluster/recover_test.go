@@ -92,7 +92,7 @@ func TestRestoredDirectory(t *testing.T) {
 		dirs[cfg.Node.Name] = cfg.Node.DataDir
 	})
 	k := newTalk(t, c, 30)
-	k.take(t, 2, 0, 1, 2)
+	k.take(t, 30, 0, 1, 2) // a node that has run for a moment, not one in the midst of its founding
 	c.Kill(2)
 	backup := filepath.Join(t.TempDir(), "n3")
 	if err := os.CopyFS(backup, os.DirFS(dirs["n3"])); err != nil {
