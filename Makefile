@@ -5,7 +5,8 @@ FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
 .PHONY: netns model
-.PHONY: help build demo test race soak clients fuzz bench sim replay stall ordinary lint format vet staticcheck ci clean
+.PHONY: alerts
+.PHONY: help build demo test race soak clients fuzz bench sim replay stall hostile ordinary release audit lint format vet staticcheck ci clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,11 +46,23 @@ replay: ## a real node and engines beside the oracle of the same requests, a qua
 stall: ## one of eleven backends stalls for 30 s, under load
 	$(GO) test -count=1 -timeout 5m -v -run '^TestStall$$' ./testcluster -args -stall.full
 
+hostile: ## slowloris, floods, silent and slow clients, each beside honest ones, a quarter of an hour
+	$(GO) test -count=1 -timeout 30m -v ./testcluster/hostile -args -hostile.full
+
 ordinary: ## 1,000 streams of 30 s through 20 reloads and a drain of 40 s
 	$(GO) test -count=1 -timeout 15m -v -run '^TestOrdinaryDay$$' ./cmd/starling -args -ordinary.full
 
+release: ## ./dist: static binaries for Linux and macOS, what each is made of (SBOM), checksums; RELEASEFLAGS=-h
+	$(GO) run ./cmd/release $(RELEASEFLAGS)
+
+audit: ## known faults of the modules that the binary uses; asks vuln.go.dev
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
+
 model: ## the sessions' protocol, and each rule taken out, by spin; see docs/model; MODELFLAGS=-full for larger bounds
 	bash docs/model/check $(MODELFLAGS)
+
+alerts: ## each alert of docs/operations fires and clears, on real metrics of staged trouble; needs promtool
+	$(GO) run ./testcluster/alerts $(ALERTFLAGS)
 
 netns: build ## real loss between real nodes in namespaces; needs root or user namespaces, iptables
 	bash .ci/netns.sh ./bin/starling $(NETNSFLAGS)

@@ -47,6 +47,7 @@ stage test make --no-print-directory test TESTFLAGS=-count=1
 stage sim make --no-print-directory sim SIMFLAGS='-quick -check'
 stage model make --no-print-directory model
 stage netns make --no-print-directory netns
+stage alerts make --no-print-directory alerts
 stage clients make --no-print-directory clients
 stage race make --no-print-directory race
 exit $failed

@@ -68,7 +68,7 @@ func (b bridge) on(l slog.Level) bool {
 func (b bridge) say(l slog.Level, text string, args []any) {
 	if slices.ContainsFunc(args, ending) {
 		l = slog.LevelDebug
-	} else if newcomer(text, args) {
+	} else if newcomer(text, args) || text == unasked {
 		l = slog.LevelDebug
 	} else if aboutPeer(text) {
 		l = min(l, slog.LevelWarn)
@@ -110,6 +110,10 @@ func aboutPeer(text string) bool {
 	}
 	return false
 }
+
+// unasked is what Raft says of a replica that waits for its leader to add it, as each
+// does when it is new.
+const unasked = "no known peers, aborting election"
 
 // newcomer tells whether it is about a replica that has no log yet, as each has
 // none at first: its leader begins with an entry in the middle, and hears so.

@@ -23,6 +23,7 @@ type Spec struct {
 	Life     uint64   // grows when the replica was deleted here and comes back; a part of its Name
 	Founders []string // nodes of the first configuration; only where the group is made, and the same everywhere
 	Seeds    []Seed   // where the group is made: what it begins with, the first that has anything
+	Remake   func()   // where the group is made anew: changes what Machine returned last, after the seeds are read, and before the group begins with it
 
 	// Memory, if set, is told by Open all that an earlier run of the replica has left,
 	// committed or not: it may serve as a hint until there is a leader.
@@ -60,6 +61,7 @@ type Group struct {
 	name       string // in the group
 	founders   []string
 	seeds      []Seed
+	remake     func()
 	memory     StateMachine // until it is told
 	newMachine func() StateMachine
 	changed    func(State)
@@ -105,7 +107,7 @@ func newGroup(o *Options, s Spec, log hclog.Logger) (*Group, error) {
 		return nil, errors.New("BUG: a group without a state machine")
 	}
 	g := &Group{
-		ID: s.ID, o: o, founders: s.Founders, seeds: s.Seeds, memory: s.Memory, newMachine: s.Machine, changed: s.Changed,
+		ID: s.ID, o: o, founders: s.Founders, seeds: s.Seeds, remake: s.Remake, memory: s.Memory, newMachine: s.Machine, changed: s.Changed,
 		key:      keyOf(s.ID, s.Life),
 		name:     Name(o.Node, s.Life),
 		log:      o.Log.With("shard", s.ID.Shard),
@@ -223,8 +225,13 @@ func (g *Group) State() State {
 	if l == nil {
 		return State{Fault: orElse(fault, ErrStopped)}
 	}
-	_, leader := l.raft.LeaderWithID()
-	s := State{Leader: nodeOf(leader), Term: l.raft.CurrentTerm(), Led: l.raft.State() == raft.Leader}
+	var s State
+	for again := true; again; { // raft forgets who led before the term changes: within one, all of it belongs together
+		s.Term = l.raft.CurrentTerm()
+		_, leader := l.raft.LeaderWithID()
+		s.Leader, s.Led = nodeOf(leader), l.raft.State() == raft.Leader
+		again = l.raft.CurrentTerm() != s.Term
+	}
 	s.Open = s.Led && l.open.Load() == s.Term
 	return s
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/starling-lb/starling/consensus/store"
+	"github.com/starling-lb/starling/consensus/transport"
 )
 
 // A shard that lost its majority for good is made anew, in another incarnation,
@@ -20,11 +21,12 @@ type Seed struct {
 }
 
 // plant has a group that is made here begin with a snapshot of the first seed that
-// has anything. It does nothing to a replica that has begun. The life's own machine
-// is what reads it: Raft restores it from the snapshot, all of it, a moment later.
+// has anything, and of nothing where it is made anew and none has. It does nothing
+// to a replica that has begun. The life's own machine is what reads it: Raft
+// restores it from the snapshot, all of it, a moment later.
 func (l *life) plant() error {
 	g := l.g
-	if len(g.founders) == 0 || len(g.seeds) == 0 || g.o.Dir == "" {
+	if len(g.founders) == 0 || len(g.seeds) == 0 && g.remake == nil || g.o.Dir == "" {
 		return nil
 	}
 	used, err := raft.HasExistingState(l.logs, l.logs, g.snaps)
@@ -39,10 +41,14 @@ func (l *life) plant() error {
 		}
 		if found {
 			g.log.Info("a group begins with what is left of an earlier incarnation", "incarnation", s.Incarnation)
-			return l.sow(l.fsm.StateMachine)
+			return l.sow()
 		}
 	}
-	return nil
+	if g.remake == nil {
+		return nil
+	}
+	g.log.Warn("a group is made anew, and nothing is left here of the one before")
+	return l.sow()
 }
 
 // salvage reads a closed replica's last snapshot and all of its log into a machine.
@@ -115,10 +121,13 @@ func replay(logs Logs, index uint64, into StateMachine) error {
 	return err
 }
 
-// sow writes a machine's state as the snapshot of a group with this one member.
-func (l *life) sow(m StateMachine) error {
+// sow writes the machine's state as the snapshot of a group with this one member.
+func (l *life) sow() error {
 	g := l.g
-	w, err := m.Snapshot()
+	if g.remake != nil {
+		g.remake()
+	}
+	w, err := l.fsm.StateMachine.Snapshot()
 	if err != nil {
 		return err
 	}
@@ -131,4 +140,39 @@ func (l *life) sow(m StateMachine) error {
 		return errors.Join(err, sink.Cancel())
 	}
 	return sink.Close()
+}
+
+// Kept is the last entry that a replica has on disk, open or not: its index and its
+// term; 0 where there is none.
+func (gs *Groups) Kept(id transport.GroupID, life uint64) (last, term uint64, err error) {
+	key := keyOf(id, life)
+	if g := gs.Group(id.Shard); g != nil && g.key == key {
+		if l := g.current(); l != nil {
+			return tail(l.logs, g.snaps)
+		}
+	}
+	logs, err := gs.o.Store.Open(key)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer logs.Close()
+	snaps, err := raft.NewFileSnapshotStoreWithLogger(snapshotsOf(gs.o.Dir, key), 2, gs.log.Named("snapshots"))
+	if err != nil {
+		return 0, 0, err
+	}
+	return tail(logs, snaps)
+}
+
+func tail(logs Logs, snaps raft.SnapshotStore) (last, term uint64, err error) {
+	list, err := snaps.List()
+	if err == nil && len(list) > 0 {
+		last, term = list[0].Index, list[0].Term
+	}
+	at, err2 := logs.LastIndex()
+	if err := errors.Join(err, err2); err != nil || at <= last {
+		return last, term, err
+	}
+	var entry raft.Log
+	err = logs.GetLog(at, &entry)
+	return at, entry.Term, err
 }

@@ -71,3 +71,46 @@ func TestSeed(t *testing.T) {
 		t.Errorf("its members are %+v", st.Replicas)
 	}
 }
+
+// TestRemake: a group that is made anew is changed before it begins, whether
+// anything is left of the one before or not, and once.
+func TestRemake(t *testing.T) {
+	w := newTown(t, 1)
+	n := w.nodes["a"]
+	n.dir = t.TempDir()
+	n.kill()
+	n.up()
+	open := func(incarnation uint32, seeds ...Seed) *Group {
+		t.Helper()
+		d := &diary{}
+		g, err := n.groups.Open(Spec{
+			ID: transport.GroupID{Shard: 1, Incarnation: incarnation}, Life: 1, Founders: []string{"a"}, Seeds: seeds,
+			Machine: func() StateMachine {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				*d = diary{}
+				n.diaries[1] = d
+				return d
+			},
+			Remake: func() { _, _ = d.Apply(1, 1, [][]byte{[]byte("made anew")}) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	g := open(2)
+	w.propose(1, "line")
+	n.groups.Close(context.Background(), g)
+	g = open(2)
+	w.propose(1, "another")
+	if got, want := n.diary(1).all(), []string{"made anew", "line", "another"}; !slices.Equal(got, want) {
+		t.Errorf("of nothing it made %q, want %q", got, want)
+	}
+	n.groups.Close(context.Background(), g)
+	open(3, Seed{2, 1})
+	w.propose(1, "last")
+	if got, want := n.diary(1).all(), []string{"made anew", "line", "another", "made anew", "last"}; !slices.Equal(got, want) {
+		t.Errorf("of what was left it made %q, want %q", got, want)
+	}
+}

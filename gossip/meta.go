@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -24,8 +25,10 @@ type Meta struct {
 	Level      uint32 // highest feature level that it can work at
 	Roles      Roles
 	Draining   bool
-	Expect     uint8 // how many nodes it wants a new cluster to begin with; 0: it founds none
-	Sees       uint8 // and how many such nodes without a cluster it sees, itself included
+	Failed     bool   // its disk has failed: it carries streams, and keeps nothing
+	Expect     uint8  // how many nodes it wants a new cluster to begin with; 0: it founds none
+	Sees       uint8  // and how many such nodes without a cluster it sees, itself included
+	Generation uint32 // how often what the cluster agrees on has begun, as far as it knows; 0: it knows of none
 }
 
 // Roles is what a node does beyond being a proxy.
@@ -38,6 +41,12 @@ const Shards Roles = 1
 // pass over what they do not know at the end.
 const metaVersion = 1
 
+// The flags; older nodes pass over those that they do not know.
+const (
+	flagDraining = 1 << iota
+	flagFailed
+)
+
 const maxMetaText = 48 // bytes of each text; longer ones are cut
 
 var errMeta = errors.New("metadata of a node is malformed")
@@ -47,11 +56,15 @@ func (m *Meta) texts() []*string {
 }
 
 // encode is the form on the wire: version, flags, roles, level, boot, then each
-// text with its length, then expect and sees, which older nodes do not tell.
+// text with its length, then expect and sees, then generation, which older nodes do
+// not tell.
 func (m Meta) encode() []byte {
 	var flags byte
 	if m.Draining {
-		flags = 1
+		flags |= flagDraining
+	}
+	if m.Failed {
+		flags |= flagFailed
 	}
 	b := []byte{metaVersion, flags, byte(m.Roles)}
 	b = binary.AppendUvarint(b, uint64(m.Level))
@@ -60,14 +73,14 @@ func (m Meta) encode() []byte {
 		s := printable(*text, maxMetaText)
 		b = append(append(b, byte(len(s))), s...)
 	}
-	return append(b, m.Expect, m.Sees)
+	return binary.AppendUvarint(append(b, m.Expect, m.Sees), uint64(m.Generation))
 }
 
 func decodeMeta(b []byte) (m Meta, err error) {
 	if len(b) < 3 || b[0] != metaVersion {
 		return m, fmt.Errorf("%w: it has %d bytes and no version that is known here (%d)", errMeta, len(b), metaVersion)
 	}
-	m.Draining, m.Roles = b[1]&1 != 0, Roles(b[2])
+	m.Draining, m.Failed, m.Roles = b[1]&flagDraining != 0, b[1]&flagFailed != 0, Roles(b[2])
 	b = b[3:]
 	var level uint64
 	for _, into := range []*uint64{&level, &m.Boot} {
@@ -92,6 +105,9 @@ func decodeMeta(b []byte) (m Meta, err error) {
 	}
 	if len(b) >= 2 {
 		m.Expect, m.Sees = b[0], b[1]
+		if v, n := binary.Uvarint(b[2:]); n > 0 && v <= math.MaxUint32 { // an older node's end there
+			m.Generation = uint32(v)
+		}
 	}
 	return m, nil
 }

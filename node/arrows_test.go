@@ -37,6 +37,7 @@ type arrow struct{ room, may string }
 func arrows() []arrow {
 	return []arrow{
 		{"cmd/starling/...", "cmd/starling/... testcluster/... node/..."},
+		{"cmd/release", ""},            // builds the other one
 		{"testcluster/llm", ""},        // users take it for their own tests: it stands alone
 		{"testcluster/fault", ""},      // wraps what the seams take: connections, listeners
 		{"testcluster/wirecase", ""},   // a judge that shares nothing with the judged
@@ -47,6 +48,8 @@ func arrows() []arrow {
 		{"node/admin", "node/api"},
 		{"node/api", "proxy/backend"}, // the closed lists
 		{"node/client", "node/api"},
+		{"node/journal", "node/api"},
+		{"node/handover", ""},
 		{"node/discovery", "proxy/backend node/yamlstrict"},
 		{"node/engine", "proxy/backend"},
 		{"node/yamlstrict", ""},
@@ -83,11 +86,13 @@ func owners() []owner {
 		{"go.etcd.io/bbolt", "consensus/store"},
 		{"github.com/miekg/dns", "node/discovery"},
 		{"github.com/valyala/fasthttp", "proxy proxy/wire node/admin"},
-		{"github.com/prometheus", "node node/admin node/engine node/quorum gossip proxy proxy/health testcluster/..."},
+		{"github.com/prometheus", "node node/admin node/engine node/journal node/quorum gossip proxy proxy/health testcluster/..."},
 		{"github.com/spf13/cobra", "cmd/starling/..."},
+		{"charm.land/bubbletea/v2", "cmd/starling/top"},
 		{"go.yaml.in/yaml/v4", "node node/yamlstrict"},
 		{"gonum.org/v1/plot", "testcluster/sim/show"},
 		{"golang.org/x/sys", "node proxy/wire consensus testcluster/..."},
+		{"github.com/anishathalye/porcupine", "testcluster/chaos/judge"},
 	}
 }
 

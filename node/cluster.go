@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/starling-lb/starling/gossip"
-	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/node/quorum"
 	"github.com/starling-lb/starling/proxy/backend"
 )
@@ -23,14 +22,16 @@ func (n *Node) joinCluster(ctx context.Context) error {
 	self := gossip.Meta{
 		Name: n.cfg().Node.Name, Zone: n.cfg().Node.Zone, Version: Version().Version, ConfigHash: n.cfg().Hash(),
 		Cluster: n.clusterID(), Proxy: n.ProxyAddrs()[0], Admin: n.AdminAddr(), Level: quorum.Level, Expect: uint8(n.cfg().Cluster.BootstrapExpect),
+		Draining: n.isAside(),
 	}
 	if n.cfg().Shards.Host {
 		self.Roles |= gossip.Shards
 	}
+	hashes := map[string]string{} // gossip's own goroutine uses it
 	cluster, err := gossip.New(n.cfg().Cluster.gossip(), gossip.Options{
 		ID: n.dir.id, Dir: n.dir.path, Self: self,
-		Logger: n.log.With("component", "gossip"), Metrics: n.registry,
-		Reports: n.reports, Hear: n.hear,
+		Logger: n.log.With("component", "gossip"), Metrics: &n.roll,
+		Reports: n.reports, Hear: n.hear, Changed: func(c gossip.Change) { n.memberChanged(hashes, c) },
 		Listen: n.opt.ListenPeers, ListenPacket: n.opt.ListenPacket, Dial: n.opt.DialPeers,
 	})
 	if err != nil {
@@ -151,31 +152,4 @@ func (n *Node) counted() (members, alive int) {
 func proven(b *backend.Backend, h backend.HealthConfig, now time.Time) bool {
 	looks := b.Pool().Looks(b)
 	return now.Sub(time.Unix(0, b.Heard())) < h.Interval/2 && len(looks) > 0 && looks[0].Finding == backend.LookOK && now.Sub(looks[0].At) < 2*h.Interval
-}
-
-// Members answers GET /v1/members. A node alone is its only member.
-func (n *Node) Members() api.Members {
-	c := n.cluster.Load()
-	if c == nil {
-		s := n.Status()
-		return api.Members{Members: []api.Member{{
-			ID: s.Node.ID, Name: s.Node.Name, Zone: n.cfg().Node.Zone, State: s.Node.State, Version: s.Node.Version, ConfigHash: s.ConfigHash,
-			Self: true, Admin: n.AdminAddr(), Since: s.Node.Started,
-		}}}
-	}
-	ages := c.ReportAges()
-	list := []api.Member{}
-	for _, m := range c.Members() {
-		age, ok := ages[m.ID]
-		entry := api.Member{
-			ID: m.ID, Name: m.Meta.Name, Address: m.Address.String(), Zone: m.Meta.Zone, State: m.State, Version: m.Meta.Version,
-			ConfigHash: m.Meta.ConfigHash, RTT: m.RTT.Seconds(), UDPLost: m.UDPLost, Self: m.Self, Admin: m.Meta.Admin, Since: m.Since,
-		}
-		if ok {
-			seconds := age.Seconds()
-			entry.ReportAge = &seconds
-		}
-		list = append(list, entry)
-	}
-	return api.Members{Members: list}
 }

@@ -310,6 +310,7 @@ func TestContractKeys(t *testing.T) {
 		}
 	}
 	added := []string{
+		"listeners[].max_client_connections",
 		"cluster.gossip_keys_file", // stands in a comment of the contract
 		"pools.*.placement.second", "pools.*.placement.second_share",
 	}

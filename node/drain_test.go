@@ -256,6 +256,43 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
+// A node that is set aside is so still when it comes back, until that is taken back,
+// and then comes back as any other.
+func TestSetAsideStays(t *testing.T) {
+	n, _ := drained(t, nil)
+	again := func() {
+		t.Helper()
+		if err := n.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		next, err := New(*n.cfg(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := next.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { next.Stop(context.Background()) })
+		n = next
+	}
+	if err := n.DrainNode(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again()
+	if resp, _ := asks(t, n, "/"); resp.StatusCode != 503 || !errors.Is(n.Ready(), ErrDraining) || n.Status().NotReady == "" || n.Status().Node.State != backend.MemberDraining {
+		t.Errorf("after its restart: %d, %v, %+v", resp.StatusCode, n.Ready(), n.Status())
+	}
+	if err := n.StayNode(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if resp, _ := asks(t, n, "/"); resp.StatusCode != 200 || n.Ready() != nil {
+			t.Errorf("taken back: %d, %v", resp.StatusCode, n.Ready())
+		}
+		again()
+	}
+}
+
 // What the deadline cuts, and what a second signal does, is told apart.
 func TestDrainCuts(t *testing.T) {
 	for why, begin := range map[string]func() (context.Context, context.CancelFunc){

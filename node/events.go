@@ -1,38 +1,44 @@
 package node
 
 import (
-	"context"
-	"time"
+	"errors"
+	"strings"
 
 	"github.com/starling-lb/starling/node/admin"
 	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/node/journal"
 	"github.com/starling-lb/starling/proxy/backend"
 )
 
-// Events answers GET /v1/events.
-func (n *Node) Events() admin.Feed { return feed{n.proxy.Events().Subscribe()} }
+// Events answers GET /v1/events: those behind the one with the id after, or else
+// the last few and what comes.
+func (n *Node) Events(after string, last int) (admin.Feed, error) {
+	r, err := n.journal.Follow(after, last)
+	switch {
+	case errors.Is(err, journal.ErrReaders):
+		return nil, refuse(admin.TooManyConnections, "%v; close some and try again", err)
+	case err != nil:
+		return nil, refuse(admin.BadRequest, "Last-Event-ID %v", err)
+	}
+	return r, nil
+}
 
-// feed puts events in the words of the admin API.
-type feed struct{ *backend.Subscription }
+// Ordered notes that an operator had this node do something.
+func (n *Node) Ordered(what string) {
+	n.journal.Add(api.Event{Kind: api.OperatorEvent, Reason: what})
+}
 
-func (f feed) Next(ctx context.Context) ([]api.Event, error) {
-	events, lost, err := f.Subscription.Next(ctx)
-	if err != nil {
-		return nil, err
+// told notes what a pool says; its lock is held.
+func (n *Node) told(e backend.Event) {
+	kind := api.StateEvent
+	if e.Backend == "" {
+		kind = api.PanicEvent
 	}
-	var list []api.Event
-	if lost > 0 {
-		list = append(list, api.Event{Kind: api.LostEvent, Time: time.Now(), Lost: lost})
-	}
-	for _, e := range events {
-		kind := api.StateEvent
-		switch {
-		case e.Pool == "":
-			kind = api.ReloadEvent
-		case e.Backend == "":
-			kind = api.PanicEvent
-		}
-		list = append(list, api.Event{Kind: kind, Time: e.At, Pool: e.Pool, Backend: e.Backend, From: e.From, To: e.To, Panic: e.Panic, Reason: e.Reason})
-	}
-	return list, nil
+	n.journal.Add(api.Event{Kind: kind, Time: e.At, Pool: e.Pool, Backend: e.Backend, From: string(e.From), To: string(e.To), Panic: e.Panic, Reason: e.Reason})
+}
+
+// sayReload notes what came of a reload: the first line says it.
+func (n *Node) sayReload(what string) {
+	line, _, _ := strings.Cut(what, "\n")
+	n.journal.Add(api.Event{Kind: api.ReloadEvent, Reason: line})
 }

@@ -20,11 +20,19 @@ func (n *Node) LeaveNode(ctx context.Context) error { return n.rule(ctx, (*quoru
 
 // StayNode answers POST /v1/node/undrain: it takes DrainNode and LeaveNode back.
 func (n *Node) StayNode(ctx context.Context) error {
-	if back := n.takeBack(); back && !n.cfg().Cluster.On() {
-		return nil
+	back, err := n.takeBack()
+	switch {
+	case err != nil:
+		return err
+	case !back || n.leaves():
+		return n.rule(ctx, (*quorum.Quorum).Stay)
 	}
-	return n.rule(ctx, (*quorum.Quorum).Stay)
+	n.agreeAside(ctx, false)
+	return nil
 }
+
+// leaves tells whether it is agreed that this node leaves for good.
+func (n *Node) leaves() bool { return n.agreedNodes()[n.dir.id].Leaving }
 
 func (n *Node) rule(ctx context.Context, verb func(*quorum.Quorum, context.Context) error) error {
 	q := n.quorum.Load()
@@ -45,13 +53,13 @@ func (n *Node) rule(ctx context.Context, verb func(*quorum.Quorum, context.Conte
 	return nil
 }
 
-// ResetShard answers POST /v1/shards/{id}/reset.
-func (n *Node) ResetShard(ctx context.Context, id string) error {
+// ResetShard answers POST /v1/shards/{id}/reset and /empty.
+func (n *Node) ResetShard(ctx context.Context, id string, empty bool) error {
 	shard, err := strconv.Atoi(id)
 	if err != nil {
 		return refuse(admin.BadRequest, "%q is no number of a shard; GET /v1/shards lists them", id)
 	}
-	return n.rule(ctx, func(q *quorum.Quorum, ctx context.Context) error { return q.Reset(ctx, shard) })
+	return n.rule(ctx, func(q *quorum.Quorum, ctx context.Context) error { return q.Reset(ctx, shard, empty) })
 }
 
 // Left is closed once this node has left its cluster for good.

@@ -20,6 +20,8 @@ import (
 
 	"github.com/starling-lb/starling/gossip"
 	"github.com/starling-lb/starling/node/admin"
+	"github.com/starling-lb/starling/node/handover"
+	"github.com/starling-lb/starling/node/journal"
 	"github.com/starling-lb/starling/node/quorum"
 	"github.com/starling-lb/starling/proxy"
 	"github.com/starling-lb/starling/proxy/backend"
@@ -40,29 +42,52 @@ type Options struct {
 	ListenPeers  proxy.Listener                                                             // likewise; nil: Listen
 	DialPeers    proxy.Dialer                                                               // to other nodes
 
+	Disk func() error         // asked before each write of what nodes agree on; nil: nobody is
+	Now  func() time.Duration // that sessions' leases are counted by; nil: the machine's, which goes on while it is suspended
+
+	Before  *handover.Elder   // the process that was this node and hands it over; nil: none
+	Sockets *handover.Sockets // that whoever started this process opened for it; nil: none
+	Program handover.Program  // that an upgrade starts; zero: there are none
+	Notify  string            // where a supervisor hears how this process is, as in sd_notify(3); empty: there is none
+
 	File string // that the configuration was read from, and a reload reads again; empty: there is none
 }
 
 // Node is one running starling. Several may live in one process.
 type Node struct {
-	conf     atomic.Pointer[Config] // in force
-	opt      Options
-	log      *slog.Logger
-	registry *prometheus.Registry
-	proxy    *proxy.Server
-	prober   *health.Prober
-	supply   *supply
-	beside   atomic.Pointer[attendants]
-	reloads  reloads
-	admin    *admin.Server
-	cluster  atomic.Pointer[gossip.Cluster] // nil: a node alone, or not started
-	quorum   atomic.Pointer[quorum.Quorum]  // nil: there is nothing to agree on, or not started
-	homes    sync.Map                       // id of a backend of a pool with sessions, also of one that has left: its pool
-	rests    sync.Map                       // by pool: whether operators switched its rebalancing on or off; "": they did not
-	looked   map[string]bool                // backends whose checks by others are to be judged; hear alone uses it
-	dir      *dataDir
-	started  time.Time
-	up       chan struct{} // closed when Start has ended, well or not
+	conf      atomic.Pointer[Config] // in force
+	opt       Options
+	log       *slog.Logger
+	registry  *prometheus.Registry
+	proxy     *proxy.Server
+	prober    *health.Prober
+	supply    *supply
+	beside    atomic.Pointer[attendants]
+	reloads   reloads
+	journal   *journal.Journal
+	looking   func() // ends the looks for changes; nil: they have not begun
+	admin     *admin.Server
+	cluster   atomic.Pointer[gossip.Cluster] // nil: a node alone, or not started
+	quorum    atomic.Pointer[quorum.Quorum]  // nil: there is nothing to agree on, or not started
+	homes     sync.Map                       // id of a backend of a pool with sessions, also of one that has left: its pool
+	rests     sync.Map                       // by pool: whether operators switched its rebalancing on or off; "": they did not
+	revisions sync.Map                       // by pool: *atomic.Uint64, how often what is wanted of it was applied here
+	looked    map[string]bool                // backends whose checks by others are to be judged; hear alone uses it
+	dir       *dataDir
+	started   time.Time
+	up        chan struct{} // closed when Start has ended, well or not
+
+	upgrade   upgrade
+	succeeded chan struct{}                    // closed when another process is the node
+	carried   chan struct{}                    // closed when the last stream has ended, in Stop
+	begin     chan struct{}                    // closed when connections are to be taken in; nil: at once
+	seeking   atomic.Int64                     // turns that ask where their session lives
+	held      atomic.Pointer[chan struct{}]    // closed when turns may begin; nil: they may
+	spare     atomic.Pointer[handover.Sockets] // that were handed in, and nobody has taken
+	peers     peerSockets
+	roll      roll
+	links     atomic.Pointer[handover.Links] // older processes of this node; nil before Start
+	heritage  heritage
 
 	mu      sync.Mutex
 	ready   bool
@@ -75,7 +100,8 @@ type Node struct {
 
 // New checks what can be checked without the network and builds the node.
 func New(cfg Config, opt Options) (*Node, error) {
-	n := &Node{log: opt.Logger, registry: prometheus.NewRegistry(), up: make(chan struct{})}
+	n := &Node{log: opt.Logger, registry: prometheus.NewRegistry(), journal: journal.New(), up: make(chan struct{}), succeeded: make(chan struct{}), carried: make(chan struct{})}
+	n.roll.Registerer = n.registry
 	n.conf.Store(&cfg)
 	n.reloads.begin(cfg.Hash())
 	if n.log == nil {
@@ -90,9 +116,18 @@ func New(cfg Config, opt Options) (*Node, error) {
 	if opt.ListenPeers == nil {
 		opt.ListenPeers = opt.Listen
 	}
+	if opt.ListenPacket == nil {
+		opt.ListenPacket = (&net.ListenConfig{}).ListenPacket
+	}
 	if opt.DialPeers == nil {
 		opt.DialPeers = (&net.Dialer{}).DialContext
 	}
+	n.spare.Store(opt.Sockets)
+	if opt.Before != nil {
+		n.spare.Store(opt.Before.Sockets)
+		n.begin = make(chan struct{})
+	}
+	opt.Listen, opt.ListenPeers, opt.ListenPacket = n.inherited(opt.Listen), n.listenPeers(opt.ListenPeers), n.listenPacket(opt.ListenPacket)
 	n.opt = opt
 	if err := n.describe(); err != nil {
 		return nil, err
@@ -102,7 +137,7 @@ func New(cfg Config, opt Options) (*Node, error) {
 		Listeners: cfg.Listeners, Timeouts: cfg.Timeouts, Pools: cfg.Pools, AccessLog: cfg.AccessLog, Tracing: cfg.Tracing,
 	}, proxy.Options{
 		Node: cfg.Node.Name, Logger: n.log.With("component", "proxy"), Registry: n.registry, Dial: opt.Dial, Listen: opt.Listen, Ready: n.Ready,
-		Sessions: sessions{n}, Tight: n.nudge,
+		Sessions: sessions{n}, Tight: n.nudge, Told: n.told, Begin: n.begin,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("proxy: %w", err)
@@ -120,7 +155,7 @@ func New(cfg Config, opt Options) (*Node, error) {
 		return nil, fmt.Errorf("engines: %w", err)
 	}
 	n.admin, err = admin.New(cfg.Admin, admin.Options{
-		Node: n, Gatherer: n.registry, Logger: n.log.With("component", "admin"), Listen: opt.Listen,
+		Node: n, Gatherer: n.registry, Logger: n.log.With("component", "admin"), Listen: opt.Listen, Begin: n.begin,
 	})
 	if err != nil {
 		return nil, err
@@ -137,7 +172,7 @@ func (n *Node) describe() error {
 	})
 	build.Set(1)
 	for _, c := range []prometheus.Collector{
-		build, &n.reloads, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		build, &n.reloads, n.journal, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := n.registry.Register(c); err != nil {
 			return fmt.Errorf("metrics: %w", err)
@@ -157,15 +192,19 @@ type part struct {
 func (n *Node) parts() []part {
 	return []part{
 		{n.open, func(context.Context) error { return n.dir.close() }},
+		{n.restAgain, func(context.Context) error { return nil }},
 		{n.supplied, func(context.Context) error { return nil }},
 		{n.find, func(context.Context) error { n.stopFinding(); return nil }},
+		{n.take, func(context.Context) error { n.links.Load().Stop(); return nil }},
 		{n.proxy.Start, func(ctx context.Context) error { n.proxy.Stop(ctx); return nil }},
 		{n.prober.Start, func(context.Context) error { n.prober.Stop(); return nil }},
 		{n.askEngines, func(context.Context) error { n.stopAsking(); return nil }},
 		{n.admin.Start, n.admin.Stop},
-		{n.remember, func(context.Context) error { return nil }},
+		{n.remember, n.disagree},
 		{n.joinCluster, n.leaveCluster},
 		{n.agree, n.disagree},
+		{n.watchChanges, func(context.Context) error { n.looking(); return nil }},
+		{n.succeed, func(context.Context) error { return nil }},
 	}
 }
 
@@ -189,11 +228,16 @@ func (n *Node) Start(ctx context.Context) error {
 	n.mu.Lock()
 	n.ready = true
 	n.mu.Unlock()
+	n.serveOn()
 	n.log.Info("serving", "node", n.cfg().Node.Name, "id", n.dir.id, "proxy", n.ProxyAddrs(), "admin", n.AdminAddr())
 	return nil
 }
 
 func (n *Node) open(context.Context) (err error) {
+	if n.opt.Before != nil {
+		n.dir, err = sharedDir(n.cfg().Node.DataDir, n.opt.Before.Lock)
+		return err
+	}
 	n.dir, err = openDataDir(n.cfg().Node.DataDir)
 	return err
 }
@@ -232,12 +276,17 @@ func (n *Node) cfg() *Config { return n.conf.Load() }
 // end. What still runs then is cut; Drained counts
 // it.
 func (n *Node) Stop(ctx context.Context) error {
+	n.endUpgrades()
+	if n.HandedOver() {
+		return n.depart(ctx)
+	}
 	began := time.Now()
 	notice, ok := n.beginDrain(ctx, began)
 	if !ok {
 		return nil
 	}
 	n.endReloads()
+	n.notify("STOPPING=1")
 	n.log.Info("draining", "streams", n.proxy.InFlight(), "deadline", n.drain, "notice", notice)
 	n.sayDraining()
 	yielded := n.yield(ctx)
@@ -255,7 +304,11 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.report = report
 	n.mu.Unlock()
 	<-yielded
+	n.looking()
+	close(n.carried)
+	n.upgrade.done.Wait()
 	err := n.disagree(ctx)
+	n.links.Load().Stop()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	err = errors.Join(err, n.leaveCluster(last), n.admin.Stop(last), n.dir.close())
@@ -303,17 +356,25 @@ func (n *Node) AdminAddr() string { return n.admin.Addr().String() }
 
 // Ready tells whether the node may get traffic: nil, or why not.
 func (n *Node) Ready() error {
+	err := n.unready()
+	if err == nil {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.polls.note(time.Now())
+	}
+	return err
+}
+
+// unready is why the node shall get no traffic; nil: it may.
+func (n *Node) unready() error {
 	n.mu.Lock()
-	defer n.mu.Unlock()
+	ready, leaves := n.ready, !n.drain.IsZero() || n.aside
+	n.mu.Unlock()
 	switch {
-	case !n.drain.IsZero(), n.aside:
+	case leaves:
 		return ErrDraining
-	case !n.ready:
+	case !ready:
 		return errors.New("node is starting")
 	}
-	if err := n.sessionsReady(); err != nil {
-		return err
-	}
-	n.polls.note(time.Now())
-	return nil
+	return errors.Join(n.sessionsReady(), n.diskReady())
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/starling-lb/starling/node/admin"
@@ -47,8 +48,8 @@ func (n *Node) SetPolicy(pool string, want api.Policy) error {
 func (n *Node) ChangeBackend(id string, verb admin.Verb) error {
 	switch verb {
 	case admin.Drain:
-		err := n.supply.hold(id, true)
-		if p, b := n.backend(id); err == nil && b != nil {
+		began, err := time.Now(), n.supply.hold(id, true)
+		if p, b := n.backend(id); err == nil && b != nil && b.Standing().Since.Before(began) {
 			p.Drain(b, time.Now(), n.drainEnd(p.Name, time.Now())) // one that was given up begins again
 		}
 		return err
@@ -84,6 +85,7 @@ func (n *Node) backend(id string) (*backend.Pool, *backend.Backend) {
 // apply makes a pool what is wanted of it.
 func (n *Node) apply(pool string, want wanted) error {
 	n.rests.Store(pool, want.rest)
+	n.applied(pool)
 	if err := n.proxy.Update(pool, want.list); err != nil {
 		return err
 	}
@@ -110,6 +112,25 @@ func (n *Node) apply(pool string, want wanted) error {
 	return nil
 }
 
+// applied counts the changes of a pool of a node alone; where nodes agree, the
+// revision is what they agreed.
+func (n *Node) applied(pool string) {
+	count, _ := n.revisions.LoadOrStore(pool, new(atomic.Uint64))
+	count.(*atomic.Uint64).Add(1)
+}
+
+func (n *Node) revision(pool string) uint64 {
+	if q := n.quorum.Load(); q != nil && n.cfg().Cluster.On() {
+		if m := q.Map(); m != nil && m.Pools[pool].Revision > 0 {
+			return m.Pools[pool].Revision
+		}
+	}
+	if count, ok := n.revisions.Load(pool); ok {
+		return count.(*atomic.Uint64).Load()
+	}
+	return 0
+}
+
 // chosen is what operators decided of the pool's policies, as it is in force.
 func chosen(p *backend.Pool) api.Policy {
 	c := p.Chosen()
@@ -127,14 +148,19 @@ func (n *Node) drainEnd(pool string, now time.Time) time.Time {
 
 // Pools answers GET /v1/pools.
 func (n *Node) Pools() api.Pools {
-	list := []api.Pool{}
+	list, sessions, moves := []api.Pool{}, map[string]int{}, n.moves()
+	if r := n.router(); r != nil {
+		sessions = r.Sessions()
+	}
 	for _, p := range n.proxy.Pools() {
 		entry := api.Pool{Name: p.Name, Policy: p.Placement().Policy, Usable: p.Usable(), Waiting: p.Waiting(), Panic: p.Panic()}
 		entry.Second, entry.Share = p.Placement().Second, p.Placement().Share
 		entry.StepTimeCV, entry.InFlightCV = p.Spread(time.Now())
-		entry.Rebalance = n.rebalanced(p.Name)
+		entry.Rebalance, entry.Sessions = n.rebalanced(p.Name), sessions[p.Name]
+		entry.Revision = n.revision(p.Name)
+		entry.Moves = api.Moves(moves[p.Name])
 		for _, b := range p.Backends() {
-			entry.InFlight += b.InFlight()
+			entry.InFlight += b.Carried()
 		}
 		list = append(list, entry)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"reflect"
 	"strings"
-	"time"
 
 	"github.com/starling-lb/starling/gossip"
 	"github.com/starling-lb/starling/node/admin"
@@ -29,6 +28,8 @@ func (n *Node) Reload(ctx context.Context) (api.Reloaded, error) {
 		return api.Reloaded{}, refuse(admin.Conflict, "this node is not up, or is draining; it changes nothing any more")
 	}
 	defer n.reloads.leave()
+	n.notifyReload()
+	defer n.notify("READY=1")
 	before := n.cfg().Hash()
 	changed, err := n.reload(ctx)
 	n.reloads.note(n.cfg().Hash(), err)
@@ -38,7 +39,7 @@ func (n *Node) Reload(ctx context.Context) (api.Reloaded, error) {
 	hash := n.cfg().Hash()
 	if changed {
 		n.log.Info("the configuration is reloaded", "hash", hash, "was", before, "proxy", n.ProxyAddrs())
-		n.proxy.Events().Publish(backend.Event{At: time.Now(), Reason: "configuration " + hash + " is in force"})
+		n.sayReload("configuration " + hash + " is in force")
 	}
 	return api.Reloaded{ConfigHash: hash, Changed: changed}, nil
 }
@@ -53,7 +54,7 @@ func (n *Node) refused(err error) error {
 	for _, line := range lines {
 		n.log.Error("the configuration is not reloaded, and the one in force stays", "fault", line)
 	}
-	n.proxy.Events().Publish(backend.Event{At: time.Now(), Reason: "the configuration in force stays: " + lines[0]})
+	n.sayReload("the configuration in force stays: " + lines[0])
 	return refuse(admin.Conflict, "the configuration in force stays: %s", strings.Join(lines, "\n"))
 }
 
@@ -87,6 +88,7 @@ func (n *Node) become(ctx context.Context, next Config) error {
 		return err
 	}
 	n.relieve(ctx, were, beside)
+	n.inherit() // a new pool may have a backend at which an older process has streams
 	if c := n.cluster.Load(); c != nil {
 		c.Update(func(m *gossip.Meta) { m.ConfigHash, m.Proxy = n.cfg().Hash(), n.ProxyAddrs()[0] })
 	}

@@ -110,7 +110,10 @@ func (f *filed) gauge(name string) float64 {
 func TestReload(t *testing.T) {
 	f := newFiled(t, twoPools)
 	kept, hash, read := f.proxy.Pools()[0], f.Status().ConfigHash, f.gauge("reload_time_seconds")
-	events := f.Events()
+	events, err := f.Events("", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer events.Close()
 	if got, err := f.Reload(t.Context()); err != nil || got.Changed || got.ConfigHash != hash {
 		t.Errorf("the same file: %+v, %v", got, err)
@@ -170,7 +173,7 @@ func TestReloadRefused(t *testing.T) {
 		"a cluster":           {twoPools + "cluster: {bind: 127.0.0.1:7946}\n", "cluster.bind: cannot change"},
 		"shards":              {twoPools + "shards: {count: 32}\n", "shards.count: cannot change"},
 		"sessions":            {strings.Replace(twoPools, "q: {", "q: {sticky: {}, ", 1), "pools.q.sticky: cannot come"},
-		"a port that is gone": {strings.Replace(twoPools, "listeners:", "listeners:\n  - {address: \""+addrs[0]+"\", routes: [{pool: q}]}", 1), "address already in use"},
+		"a port that is gone": {strings.Replace(twoPools, "listeners:", "listeners:\n  - {address: \""+addrs[0]+"\", routes: [{pool: q}]}", 1), "address already in use; end what listens there"},
 		"a list of backends":  {strings.Replace(twoPools, "q: {", "q: {discovery: {file: /nowhere/list.yaml}, ", 1), "pools.q.discovery.file"},
 	} {
 		f.write(c.rest)

@@ -13,13 +13,15 @@ import (
 type sessions struct{ n *Node }
 
 // Turn finds where the session lives, or has it live where the proposal says.
-func (s sessions) Turn(ctx context.Context, pool string, key []byte, propose func() string) (proxy.Turn, error) {
+func (s sessions) Turn(ctx context.Context, pool string, key []byte, waited time.Duration, propose func() string) (proxy.Turn, error) {
 	s.n.comeUp(ctx)
+	s.n.awaitHeir(ctx)
+	defer s.n.seeking.Add(-1)
 	r := s.n.awaitRouter(ctx, pool)
 	if r == nil {
 		return s.astray(pool, propose)
 	}
-	t, err := r.Turn(ctx, pool, key, propose)
+	t, err := r.Turn(ctx, pool, key, waited, propose)
 	if err != nil {
 		return nil, known(err)
 	}
@@ -100,6 +102,8 @@ func (t turn) Rebind(ctx context.Context, seen proxy.Home, reason string, propos
 	if reason == proxy.ReasonHeavy && !t.n.rebalances(t.pool) {
 		return seen, nil
 	}
+	t.n.awaitHeir(ctx)
+	defer t.n.seeking.Add(-1)
 	h, err := t.Turn.Rebind(ctx, t.Turn.Home(), reason, propose)
 	if err != nil {
 		return home(h), known(err)
@@ -120,7 +124,7 @@ type stray struct{ home proxy.Home }
 
 func (t stray) Home() proxy.Home { return t.home }
 func (stray) Look() error        { return nil }
-func (stray) End()               {}
+func (stray) End() bool          { return true }
 
 // Rebind picks once more.
 func (stray) Rebind(_ context.Context, seen proxy.Home, reason string, propose func() string) (proxy.Home, error) {

@@ -19,7 +19,7 @@ func TestTurnsWaitForTheNodeToComeUp(t *testing.T) {
 		turn := func(ctx context.Context) chan string {
 			at := make(chan string, 1)
 			go func() {
-				turn, err := sessions{n}.Turn(ctx, "llm", []byte("me"), func() string { asked++; return "b1" })
+				turn, err := sessions{n}.Turn(ctx, "llm", []byte("me"), 0, func() string { asked++; return "b1" })
 				if err != nil {
 					t.Error(err)
 				}

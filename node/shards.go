@@ -13,6 +13,7 @@ import (
 	"github.com/starling-lb/starling/node/quorum"
 	"github.com/starling-lb/starling/proxy"
 	"github.com/starling-lb/starling/proxy/backend"
+	"github.com/starling-lb/starling/shards/meta"
 )
 
 // What the nodes agree on is quorum's matter; here it gets to know the other
@@ -37,20 +38,20 @@ func (n *Node) sticks() bool {
 }
 
 // remember reads what an earlier run has left, before gossip says whose this
-// node is.
-func (n *Node) remember(context.Context) error {
+// node is, and opens what only one process can have.
+func (n *Node) remember(ctx context.Context) error {
 	if !n.agrees() {
 		return nil
 	}
 	rules := newRules(n)
 	o := quorum.Options{
 		Self: quorum.Peer{ID: n.dir.id, Name: n.cfg().Node.Name, Zone: n.cfg().Node.Zone}, Dir: n.dir.path, Config: n.cfg().Shards,
-		Log: n.log.With("component", "quorum"), Metrics: n.registry, Dial: n.opt.DialPeers, Listen: n.opt.ListenPeers,
-		Pools: planned{n}, Rules: rules, Fates: rules,
+		Log: n.log.With("component", "quorum"), Metrics: &n.roll, Dial: n.opt.DialPeers, Listen: n.opt.ListenPeers,
+		Pools: planned{n}, Rules: rules, Fates: rules, Elder: n.oldest, Disk: n.opt.Disk, Now: n.opt.Now,
 	}
 	if c := n.cfg().Cluster; c.On() {
 		o.RPC, o.Expect, o.Around = c.rpc(), c.BootstrapExpect, around{n}
-		o.Names, o.Changed = n.named, n.agreedOn
+		o.Names, o.Changed, o.Failed, o.Aside = n.named, n.agreedOn, n.diskFailed, n.isAside()
 		if len(c.Seeds) > 0 {
 			o.Wait = lookAround
 		}
@@ -60,7 +61,7 @@ func (n *Node) remember(context.Context) error {
 		return err
 	}
 	n.quorum.Store(q)
-	return nil
+	return q.Open(ctx)
 }
 
 func (n *Node) agree(ctx context.Context) error {
@@ -130,7 +131,7 @@ func (a around) Peers() (out []quorum.Peer) {
 		out = append(out, quorum.Peer{
 			ID: m.ID, Name: m.Meta.Name, Zone: m.Meta.Zone, RPC: m.Meta.RPC, Cluster: m.Meta.Cluster, Boot: m.Meta.Boot, Level: m.Meta.Level,
 			Hosts: m.Meta.Roles&gossip.Shards != 0, Alive: m.State != backend.MemberDead, Ends: m.Meta.Draining,
-			Expect: int(m.Meta.Expect), Sees: int(m.Meta.Sees),
+			Expect: int(m.Meta.Expect), Sees: int(m.Meta.Sees), Generation: m.Meta.Generation,
 		})
 	}
 	return out
@@ -143,7 +144,7 @@ func (a around) Tell(note quorum.Notice) {
 		return
 	}
 	c.Update(func(m *gossip.Meta) {
-		m.RPC, m.Cluster, m.Sees = a.reached(c, note.RPC), note.Cluster, uint8(note.Sees)
+		m.RPC, m.Cluster, m.Sees, m.Generation = a.reached(c, note.RPC), note.Cluster, uint8(note.Sees), note.Generation
 	})
 }
 
@@ -173,12 +174,25 @@ func (n *Node) sessionsReady() error {
 
 // agreed fills in what a status says of the cluster.
 func (n *Node) agreed(s *api.Status) {
+	s.Cluster.ConfigHashes = n.configs()
 	q := n.quorum.Load()
 	if q == nil {
 		return
 	}
-	s.Cluster.ID = q.Cluster()
+	s.Cluster.ID, s.Cluster.Waits, s.Cluster.Paused = q.Cluster(), q.Waits(), q.Pauses()
 	s.Shards.Count, s.Shards.Led, s.Shards.WithoutLeader, s.Cluster.MetaQuorum = q.Led()
+	s.Shards.Steps, s.Shards.Still = q.Steps()
+	if m := q.Map(); m != nil {
+		s.Cluster.Revision, s.Cluster.Level, s.Node.Agreed = m.Revision, m.Level, standing(m.Nodes[n.dir.id])
+	}
+}
+
+// standing is what is agreed about a node, in the API's words.
+func standing(n meta.Node) api.Agreed {
+	if n.State == meta.Draining && n.Leaving {
+		return api.LeavingNode
+	}
+	return api.Agreed(n.State)
 }
 
 // Shards answers GET /v1/shards.
@@ -188,20 +202,39 @@ func (n *Node) Shards(ctx context.Context) api.ShardList {
 	if q == nil {
 		return list
 	}
+	states := n.memberStates()
 	for _, s := range q.Shards(ctx) {
-		entry := api.Shard{
-			ID: int(s.ID), Incarnation: s.Incarnation, Leader: q.Name(s.Leader), Term: s.Term, LastIndex: s.LastIndex, Applied: s.Applied,
-			Sessions: s.Sessions, Replicas: []api.Replica{},
-		}
-		for _, r := range s.Replicas {
-			entry.Replicas = append(entry.Replicas, api.Replica{Node: q.Name(r.Node), Role: role(s, r), Match: r.Match, Lag: r.Lag})
-		}
-		if s.Step != nil {
-			entry.Step = &api.ShardStep{Kind: string(s.Step.Kind), Node: q.Name(s.Step.Node), Reason: s.Step.Reason}
-		}
-		list.Shards = append(list.Shards, entry)
+		list.Shards = append(list.Shards, shardOf(s, q.Name, states))
 	}
 	return list
+}
+
+func shardOf(s quorum.Shard, name func(string) string, states map[string]backend.MemberState) api.Shard {
+	entry := api.Shard{
+		ID: int(s.ID), Incarnation: s.Incarnation, Leader: name(s.Leader), Term: s.Term, LastIndex: s.LastIndex, Applied: s.Applied,
+		Sessions: s.Sessions, Replicas: []api.Replica{}, LeaderID: s.Leader, Phase: string(s.Phase),
+	}
+	for _, r := range s.Replicas {
+		entry.Replicas = append(entry.Replicas, api.Replica{
+			Node: name(r.Node), ID: r.Node, State: states[r.Node], Role: role(s, r), Match: r.Match, Lag: r.Lag,
+		})
+	}
+	if s.Step != nil {
+		entry.Step = &api.ShardStep{
+			Kind: string(s.Step.Kind), Node: name(s.Step.Node), NodeID: s.Step.Node, Reason: s.Step.Reason,
+			Age: s.Standing.For.Seconds(), Waits: s.Standing.Waits, Still: s.Standing.Still,
+		}
+	}
+	return entry
+}
+
+// memberStates is how each node is, by id.
+func (n *Node) memberStates() map[string]backend.MemberState {
+	states := map[string]backend.MemberState{}
+	for _, m := range n.Members().Members {
+		states[m.ID] = m.State
+	}
+	return states
 }
 
 func role(s quorum.Shard, r quorum.Replica) api.ReplicaRole {

@@ -31,6 +31,7 @@ type supply struct {
 	path    string          // where they are kept
 	doubled map[string]bool // ids that were said to stand in two pools
 	agreed  map[string]meta.Pool
+	frozen  bool                    // another process is about to be the node, and has read the decisions
 	unlike  map[backend.Config]bool // said to be named otherwise than agreed
 }
 
@@ -61,6 +62,13 @@ func (s *supply) start(path string, listed map[string][]backend.Config) error {
 		return err
 	}
 	return s.applyAll()
+}
+
+// freeze has decisions refused, or taken again.
+func (s *supply) freeze(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.frozen = on
 }
 
 // find takes what discovery found for a pool.
@@ -191,6 +199,9 @@ func (s *supply) decide(id string, change func(*decision)) error {
 // put has decisions in force, on disk first. What cannot be applied is taken
 // back; mu is held.
 func (s *supply) put(next decisions) error {
+	if s.frozen {
+		return refuse(admin.Conflict, "an upgrade of this node is under way; try again in a moment")
+	}
 	if err := next.write(s.path); err != nil {
 		return err
 	}

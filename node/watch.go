@@ -62,6 +62,20 @@ func (r *reloads) note(hash string, err error) {
 	}
 }
 
+// success tells whether the last reload was taken.
+func (r *reloads) success() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.failed
+}
+
+// read is when what is in force was read.
+func (r *reloads) read() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.at
+}
+
 // Describe implements prometheus.Collector.
 func (r *reloads) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range r.descs() {

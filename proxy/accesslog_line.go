@@ -23,31 +23,32 @@ const (
 // accessEntry is what the access log says of a stream. Texts are read only
 // while it is recorded.
 type accessEntry struct {
-	started   time.Time
-	requestID []byte
-	client    string
-	method    []byte
-	host      []byte
-	target    []byte
-	status    int          // 0: the client was sent no head
-	code      backend.Code // of an answer of starling's own
-	pool      string
-	backend   string
-	epoch     uint32 // of the session's binding; 0: it has none
-	lookup    Lookup // how its session was found; empty: the pool has none
-	attempts  int
-	queued    time.Duration
-	connected time.Duration
-	firstByte time.Duration // to the head of the answer; 0: none came
-	in, out   int64         // bytes
-	events    int64         // of a text/event-stream
-	took      time.Duration
-	reason    backend.Reason
-	secure    bool     // the client came by TLS
-	trace     [16]byte // zero: no trace
-	span      [8]byte  // the stream's own
-	parent    [8]byte  // zero: the trace began here
-	stale     bool     // a kept connection had been closed, and the request went out again on a new one
+	started      time.Time
+	requestID    []byte
+	client       string
+	method       []byte
+	host         []byte
+	target       []byte
+	status       int          // 0: the client was sent no head
+	code         backend.Code // of an answer of starling's own
+	pool         string
+	backend      string
+	epoch        uint32 // of the session's binding; 0: it has none
+	lookup       Lookup // how its session was found; empty: the pool has none
+	attempts     int
+	queued       time.Duration
+	connected    time.Duration
+	firstByte    time.Duration // to the head of the answer; 0: none came
+	in, out      int64         // bytes
+	events       int64         // of a text/event-stream
+	took         time.Duration
+	reason       backend.Reason
+	secure       bool     // the client came by TLS
+	trace        [16]byte // zero: no trace
+	span         [8]byte  // the stream's own
+	parent       [8]byte  // zero: the trace began here
+	sessionStale bool     // another turn of its session may have run elsewhere beside it
+	stale        bool     // a kept connection had been closed, and the request went out again on a new one
 }
 
 // appendAccessLine appends one JSON object and a line feed, whatever bytes the
@@ -67,6 +68,7 @@ func appendAccessLine(dst []byte, e *accessEntry) []byte {
 	dst = appendText(dst, "backend", e.backend, maxLoggedName)
 	dst = strconv.AppendUint(appendKey(dst, "session_epoch"), uint64(e.epoch), 10)
 	dst = appendText(dst, "lookup", e.lookup, maxLoggedToken)
+	dst = strconv.AppendBool(appendKey(dst, "session_stale"), e.sessionStale)
 	dst = appendNumber(dst, "attempts", int64(e.attempts))
 	dst = appendMillis(dst, "queue_ms", e.queued)
 	dst = appendMillis(dst, "connect_ms", e.connected)

@@ -15,7 +15,7 @@ func fullEntry() *accessEntry {
 	return &accessEntry{
 		started: time.Date(2026, 3, 4, 5, 6, 7, 89_999_999, time.FixedZone("", 3600)), requestID: []byte("r-1"), client: "192.0.2.1",
 		method: []byte("POST"), host: []byte("llm.example"), target: []byte("/v1/chat?a=<b>&c"), status: 200, pool: "llm", backend: "b1",
-		epoch: 7, lookup: LookupHit, attempts: 2, queued: 1500 * time.Microsecond, connected: 999 * time.Nanosecond, firstByte: 25 * time.Millisecond,
+		epoch: 7, lookup: LookupHit, sessionStale: true, attempts: 2, queued: 1500 * time.Microsecond, connected: 999 * time.Nanosecond, firstByte: 25 * time.Millisecond,
 		in: 10, out: 1 << 40, events: 3, took: 61*time.Second + 5*time.Microsecond, reason: backend.Done,
 		trace: [16]byte{0x4b, 0xf9, 15: 0x36}, stale: true,
 	}
@@ -29,11 +29,11 @@ func TestAccessLine(t *testing.T) {
 		want  string
 	}{
 		{"all", fullEntry(), `{"ts":"2026-03-04T04:06:07.089Z","request_id":"r-1","client":"192.0.2.1","method":"POST","host":"llm.example",` +
-			`"target":"/v1/chat?a=<b>&c","status":200,"code":"","pool":"llm","backend":"b1","session_epoch":7,"lookup":"hit","attempts":2,"queue_ms":1.500,"connect_ms":0.000,` +
+			`"target":"/v1/chat?a=<b>&c","status":200,"code":"","pool":"llm","backend":"b1","session_epoch":7,"lookup":"hit","session_stale":true,"attempts":2,"queue_ms":1.500,"connect_ms":0.000,` +
 			`"ttfb_ms":25.000,"bytes_in":10,"bytes_out":1099511627776,"events":3,"duration_ms":61000.005,"reason":"done",` +
 			`"trace_id":"4bf90000000000000000000000000036","stale":true}` + "\n"},
 		{"nothing known", &accessEntry{queued: -time.Second}, `{"ts":"0001-01-01T00:00:00.000Z","request_id":"","client":"","method":"","host":"",` +
-			`"target":"","status":0,"code":"","pool":"","backend":"","session_epoch":0,"lookup":"","attempts":0,"queue_ms":0.000,"connect_ms":0.000,` +
+			`"target":"","status":0,"code":"","pool":"","backend":"","session_epoch":0,"lookup":"","session_stale":false,"attempts":0,"queue_ms":0.000,"connect_ms":0.000,` +
 			`"ttfb_ms":null,"bytes_in":0,"bytes_out":0,"events":0,"duration_ms":0.000,"reason":"","trace_id":"","stale":false}` + "\n"},
 	}
 	for _, tt := range tests {

@@ -23,15 +23,17 @@ type book struct {
 	mu      sync.Mutex
 	homes   map[string]proxy.Home
 	epoch   uint32
-	turns   []string       // keys, in the order in which turns were begun
-	running map[string]int // turns, by key
-	reasons []string       // of Rebind
+	turns   []string        // keys, in the order in which turns were begun
+	running map[string]int  // turns, by key
+	reasons []string        // of Rebind
+	waited  []time.Duration // what each turn was told
 
 	fails   error         // what Turn and Rebind fail with; nil: they do not
 	waits   chan struct{} // Turn waits until it is closed; nil: it does not
 	looks   []error       // what Look says, one after the other; then nil
 	between func()        // runs in Turn, between the proposal and the binding
 	stays   bool          // Rebind says that the home stands
+	stale   bool          // what End says
 }
 
 func newBook(t testing.TB) *book {
@@ -56,10 +58,11 @@ type entry struct {
 	ended bool
 }
 
-func (b *book) Turn(ctx context.Context, _ string, key []byte, propose func() string) (proxy.Turn, error) {
+func (b *book) Turn(ctx context.Context, _ string, key []byte, waited time.Duration, propose func() string) (proxy.Turn, error) {
 	b.mu.Lock()
 	name := string(key)
 	b.turns = append(b.turns, name)
+	b.waited = append(b.waited, waited)
 	b.running[name]++
 	home, known := b.homes[name]
 	fails, waits, between := b.fails, b.waits, b.between
@@ -133,7 +136,7 @@ func (e *entry) Rebind(_ context.Context, seen proxy.Home, reason string, propos
 	return e.bind(e.key, seen.Epoch, propose(), proxy.LookupRepin), nil
 }
 
-func (e *entry) End() {
+func (e *entry) End() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ended {
@@ -143,6 +146,7 @@ func (e *entry) End() {
 	if e.running[e.key]--; e.running[e.key] == 0 {
 		delete(e.running, e.key)
 	}
+	return e.stale
 }
 
 // rests waits until no turn runs.

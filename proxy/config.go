@@ -16,14 +16,17 @@ const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHI
 
 // ListenerConfig is one address that clients connect to.
 type ListenerConfig struct {
-	Address          string        `yaml:"address"` // host:port; port 0 takes a free one
-	TLS              ListenerTLS   `yaml:"tls"`
-	ProxyProtocol    bool          `yaml:"proxy_protocol"`            // v1 or v2, before TLS; a peer outside trusted_proxies is closed
-	TrustedProxies   []string      `yaml:"trusted_proxies"`           // CIDRs whose X-Forwarded-* and request ids are believed
-	MaxConnections   int           `yaml:"max_connections" auto:"-1"` // auto: (descriptor limit - 1000) / 2, at most 50000; 0: no limit
-	MaxRequestHeader int64         `yaml:"max_request_header" unit:"size"`
-	ReadyPath        string        `yaml:"ready_path"` // answers readiness on this listener; empty: off
-	Routes           []RouteConfig `yaml:"routes"`     // the first match wins
+	Address          string      `yaml:"address"` // host:port; port 0 takes a free one
+	TLS              ListenerTLS `yaml:"tls"`
+	ProxyProtocol    bool        `yaml:"proxy_protocol"`            // v1 or v2, before TLS; a peer outside trusted_proxies is closed
+	TrustedProxies   []string    `yaml:"trusted_proxies"`           // CIDRs whose X-Forwarded-* and request ids are believed
+	MaxConnections   int         `yaml:"max_connections" auto:"-1"` // auto: (descriptor limit - 1000) / 2, at most 50000; 0: no limit
+	MaxRequestHeader int64       `yaml:"max_request_header" unit:"size"`
+
+	MaxClientConnections int `yaml:"max_client_connections"` // of one address, or IPv6 /64, outside trusted_proxies; 0: no limit
+
+	ReadyPath string        `yaml:"ready_path"` // answers readiness on this listener; empty: off
+	Routes    []RouteConfig `yaml:"routes"`     // the first match wins
 }
 
 // RouteConfig sends matching requests to a pool. Empty fields match anything.
@@ -171,6 +174,9 @@ func (c ListenerConfig) Validate(fault func(key, format string, args ...any)) {
 	}
 	if c.MaxConnections < -1 {
 		fault("max_connections", "%d is negative; write auto, 0 for no limit, or a count", c.MaxConnections)
+	}
+	if c.MaxClientConnections < 0 {
+		fault("max_client_connections", "%d is negative; write 0 for no limit, or a count such as 500", c.MaxClientConnections)
 	}
 	if c.MaxRequestHeader < 1<<10 || c.MaxRequestHeader > 1<<20 {
 		fault("max_request_header", "%d bytes is out of range; write 1KiB to 1MiB", c.MaxRequestHeader)

@@ -3,6 +3,7 @@ package proxy
 import (
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/starling-lb/starling/proxy/backend"
@@ -15,8 +16,27 @@ const partTime = time.Second
 
 // ends counts how streams ended, by why.
 type ends struct {
+	ever map[backend.Reason]*atomic.Int64 // since the start; no key comes or goes
+
 	mu sync.Mutex
-	by map[backend.Reason]int64
+	by map[backend.Reason]int64 // since the drain began
+}
+
+func (e *ends) begin() {
+	e.ever = map[backend.Reason]*atomic.Int64{}
+	for _, why := range backend.Reasons() {
+		e.ever[why] = new(atomic.Int64)
+	}
+}
+
+// Ended counts the streams that have ended since the start, by why; a reason that
+// none ended for is there, too.
+func (s *Server) Ended() map[backend.Reason]int64 {
+	all := map[backend.Reason]int64{}
+	for why, n := range s.ends.ever {
+		all[why] = n.Load()
+	}
+	return all
 }
 
 func (e *ends) add(why backend.Reason) {
@@ -31,6 +51,9 @@ func (e *ends) add(why backend.Reason) {
 // Ends counts the streams that ended since the drain began, by why: those that were
 // cut are backend.Drained.
 func (s *Server) Ends() map[backend.Reason]int64 {
+	if by := s.bequest.reasons(); by != nil {
+		return by
+	}
 	s.ends.mu.Lock()
 	defer s.ends.mu.Unlock()
 	return maps.Clone(s.ends.by)
@@ -38,8 +61,14 @@ func (s *Server) Ends() map[backend.Reason]int64 {
 
 // Report counts what ended since the drain began.
 func (s *Server) Report() Report {
-	cut := s.cutCount.Load()
-	return Report{Finished: max(0, s.finished.Load()-cut), Cut: cut}
+	cut, ended := s.cutCount.Load(), s.finished.Load()
+	if by := s.bequest.reasons(); by != nil {
+		ended = 0
+		for _, n := range by {
+			ended += n
+		}
+	}
+	return Report{Finished: max(0, ended-cut), Cut: cut}
 }
 
 const goingAway = 1001 // RFC 6455 section 7.4.1

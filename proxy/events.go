@@ -7,12 +7,11 @@ import (
 	"github.com/starling-lb/starling/proxy/backend"
 )
 
-// Events are the changes of state of all pools and their backends.
-func (s *Server) Events() *backend.Events { return &s.events }
-
 // told passes an event on; a pool's lock is held.
 func (s *Server) told(e backend.Event) {
-	s.events.Publish(e)
+	if s.opt.Told != nil {
+		s.opt.Told(e)
+	}
 	switch {
 	case e.Backend != "":
 		s.log.Info("backend changed state", "pool", e.Pool, "backend", e.Backend, "state", e.To, "was", e.From, "reason", e.Reason)

@@ -21,9 +21,13 @@ type client struct {
 	addr     string // without port
 	trusted  bool
 	secure   bool // it came by TLS, to this node or to who relays it
-	tooMany  bool // over the listener's limit: told so and closed
-	born     time.Time
-	asked    atomic.Bool // a request has come
+	refused  refusal
+	ousted   bool // it had to make room; the server's mu guards it
+
+	asked  atomic.Bool  // a request has come
+	born   int64        // in ns since 1970
+	rested atomic.Int64 // likewise, when its last stream had ended; 0: none has
+	home   *home        // where it is counted; nil: nowhere
 
 	stream Stream
 	down   wire.Relay  // the answer's body
@@ -38,7 +42,7 @@ type client struct {
 }
 
 func newClient(s *Server, l *listener, nc net.Conn) *client {
-	c := &client{server: s, listener: l, born: time.Now(), desk: s.sit(l)}
+	c := &client{server: s, listener: l, born: time.Now().UnixNano(), desk: s.sit(l)}
 	c.secure = c.gate.keys != nil
 	c.stream.client = c
 	c.conn = wire.NewConn(s.dress(c.gate, nc), &s.stock, s.watcher, c)
@@ -56,7 +60,7 @@ func (c *client) Left() { c.stream.giveUp(backend.ClientLeft, "") }
 // hangUp ends a connection that waits for another request. One that is about
 // to bring its first gets a moment, to be told that it should go elsewhere.
 func (c *client) hangUp() {
-	if c.asked.Load() || time.Since(c.born) > time.Second {
+	if c.asked.Load() || time.Now().UnixNano()-c.born > int64(time.Second) {
 		c.conn.HangUp()
 	}
 }
@@ -132,6 +136,7 @@ const maxKeptOut = 64 << 10
 // whether another request may follow.
 func (c *client) conclude(err error) (again bool) {
 	failed := c.stream.settle(err)
+	c.rested.Store(time.Now().UnixNano())
 	if failed == nil {
 		again = c.keepsOpen()
 	} else {
@@ -175,9 +180,9 @@ func (c *client) carry() error {
 // admit finds the pool, or says why the request is not taken in.
 func (c *client) admit() (*pool, error) {
 	switch {
-	case c.tooMany:
+	case c.refused != stays:
 		c.close = true
-		return nil, &failure{code: backend.TooManyConnections, reason: backend.Shed, message: "the listener has as many connections as it may"}
+		return nil, &failure{code: backend.TooManyConnections, reason: backend.Shed, message: c.refused.String()}
 	case c.server.Draining():
 		c.close = true
 		return nil, &failure{code: backend.CodeDraining, reason: backend.Shed, message: "this node is draining; try another"}

@@ -21,6 +21,7 @@ type doorMetrics struct {
 
 	handshakes *prometheus.CounterVec
 	proxied    *prometheus.CounterVec
+	displaced  *prometheus.CounterVec
 
 	reloads, expiry *prometheus.Desc
 }
@@ -33,6 +34,7 @@ func newDoorMetrics(keyrings func() []*keyring) *doorMetrics {
 		keyrings:   keyrings,
 		handshakes: counter("tls_handshake_errors_total", "Connections of clients that ended in the TLS handshake.", "listener"),
 		proxied:    counter("proxy_protocol_errors_total", "Connections closed for their PROXY protocol header: from a peer that is not trusted, or broken.", "listener", "cause"),
+		displaced:  counter("client_connections_displaced_total", "Connections without a request that were closed for new ones at a full listener.", "listener"),
 		reloads:    prometheus.NewDesc("starling_tls_reload_success", "1: the certificate files hold what is in force; 0: they cannot be used, and the old ones are.", []string{"of"}, nil),
 		expiry:     prometheus.NewDesc("starling_tls_certificate_expires_seconds", "When the certificate in force expires, in seconds since 1970.", []string{"of"}, nil),
 	}
@@ -41,6 +43,7 @@ func newDoorMetrics(keyrings func() []*keyring) *doorMetrics {
 // begin has a listener's counts begin at 0 rather than with the first error.
 func (m *doorMetrics) begin(l *listener) {
 	d := l.gate.Load()
+	m.displaced.WithLabelValues(l.address())
 	if d.keys != nil {
 		m.handshakes.WithLabelValues(l.address())
 	}
@@ -54,6 +57,7 @@ func (m *doorMetrics) begin(l *listener) {
 func (m *doorMetrics) Describe(ch chan<- *prometheus.Desc) {
 	m.handshakes.Describe(ch)
 	m.proxied.Describe(ch)
+	m.displaced.Describe(ch)
 	ch <- m.reloads
 	ch <- m.expiry
 }
@@ -62,6 +66,7 @@ func (m *doorMetrics) Describe(ch chan<- *prometheus.Desc) {
 func (m *doorMetrics) Collect(ch chan<- prometheus.Metric) {
 	m.handshakes.Collect(ch)
 	m.proxied.Collect(ch)
+	m.displaced.Collect(ch)
 	for _, k := range m.keyrings() {
 		good := 0.0
 		if k.good.Load() {
@@ -96,6 +101,13 @@ const spareDescriptors = 1000
 // acceptLoop takes in connections until the listener closes. A shortage, of
 // descriptors above all, is waited out: whoever is connected goes on.
 func (s *Server) acceptLoop(l *listener) {
+	if s.opt.Begin != nil {
+		select {
+		case <-s.opt.Begin:
+		case <-s.ctx.Done():
+			return
+		}
+	}
 	for pause := time.Duration(0); ; {
 		nc, err := l.socket.Accept()
 		switch {
@@ -103,7 +115,7 @@ func (s *Server) acceptLoop(l *listener) {
 			pause = 0
 			s.take(l, nc)
 			continue
-		case errors.Is(err, net.ErrClosed):
+		case errors.Is(err, net.ErrClosed), s.isPause(err):
 			return
 		}
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
@@ -120,19 +132,11 @@ func (s *Server) acceptLoop(l *listener) {
 // take serves a connection, or refuses it where there are too many.
 func (s *Server) take(l *listener, nc net.Conn) {
 	c := newClient(s, l, nc)
-	limit := c.gate.limit
-	if l.open.Add(1); limit > 0 && l.open.Load() > limit {
-		c.tooMany = true
-		if l.open.Load() > limit+refusals {
-			l.open.Add(-1)
-			c.conn.Close()
-			s.metrics.shed("", backend.TooManyConnections)
-			return
-		}
+	if !s.seat(c, nc.RemoteAddr()) {
+		c.conn.Close()
+		s.metrics.shed("", backend.TooManyConnections)
+		return
 	}
-	s.mu.Lock()
-	s.clients[c] = struct{}{}
-	s.mu.Unlock()
 	if s.stopping.Load() {
 		c.conn.Interrupt() // accepted as the listener closed
 	}
@@ -179,23 +183,12 @@ func (s *Server) dismiss() {
 	}
 }
 
-// leave forgets a connection that has ended.
-func (s *Server) leave(c *client) {
-	c.listener.open.Add(-1)
-	s.mu.Lock()
-	delete(s.clients, c)
-	s.mu.Unlock()
-}
-
-// refusals is how many connections over the limit are told so at a time;
-// beyond, they are closed without a word.
-const refusals = 100
-
 // dress puts TLS over a connection that is to have it; nothing is read yet.
 func (s *Server) dress(d *gate, nc net.Conn) net.Conn {
 	if d.keys == nil {
 		return nc
 	}
+	wire.Stint(nc)
 	if d.cfg.ProxyProtocol {
 		nc = wire.NewFront(nc, &s.stock)
 	}
@@ -255,6 +248,7 @@ func (c *client) relayed(by time.Time) error {
 		c.addr = h.Source.Addr().String()
 		c.stream.mu.Unlock()
 		c.trusted = c.gate.trusts(h.Source.Addr())
+		c.server.relocate(c, h.Source.Addr().Unmap())
 	}
 	return nil
 }

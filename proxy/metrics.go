@@ -37,7 +37,7 @@ type metrics struct {
 
 	speeds, stepSpread, streamSpread *prometheus.Desc
 
-	inFlight, state, panics, links, connections, waiting, replay *prometheus.Desc
+	inFlight, state, panics, links, connections, mayConnect, waiting, mayWait, replay *prometheus.Desc
 }
 
 // backendMetrics are one backend's, looked up once.
@@ -105,6 +105,7 @@ func newMetrics(s *Server) *metrics {
 		}),
 		panics:       desc("panic", "1 while so few backends are usable that their health is ignored.", "pool"),
 		waiting:      desc("queue_waiting", "Streams of this node that wait for a backend with room.", "pool"),
+		mayWait:      desc("queue_limit", "Streams that may wait on this node for a backend with room.", "pool"),
 		replay:       desc("replay_bytes", "Bytes of requests' bodies that are kept to be sent again."),
 		speeds:       desc("backend_speed", "Measured speed beside the median of the pool.", "pool", "backend"),
 		stepSpread:   desc("step_time_cv", "How unlike the usable backends' predicted step times are: standard deviation over mean.", "pool"),
@@ -113,6 +114,7 @@ func newMetrics(s *Server) *metrics {
 		state:        desc("backend_state", "1 for the state a backend is in.", "pool", "backend", "state"),
 		links:        desc("pool_connections", "Connections to a backend.", "pool", "backend", "state"),
 		connections:  desc("client_connections", "Open connections of clients.", "listener"),
+		mayConnect:   desc("client_connections_limit", "Connections of clients that a listener takes.", "listener"),
 	}
 }
 
@@ -252,7 +254,7 @@ func (m *metrics) settled(s *Stream, b *backend.Backend, why backend.Reason) {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.speeds, m.stepSpread, m.streamSpread, m.inFlight, m.state, m.panics, m.links, m.connections, m.waiting, m.replay} {
+	for _, d := range []*prometheus.Desc{m.speeds, m.stepSpread, m.streamSpread, m.inFlight, m.state, m.panics, m.links, m.connections, m.mayConnect, m.waiting, m.mayWait, m.replay} {
 		ch <- d
 	}
 }
@@ -266,12 +268,13 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	for _, p := range m.server.now.Load().all() {
 		gauge(m.waiting, float64(p.Waiting()), p.Name)
+		gauge(m.mayWait, float64(p.MaxWaiting()), p.Name)
 		gauge(m.panics, truth(p.Panic()), p.Name)
 		steps, streams := p.Spread(now)
 		gauge(m.stepSpread, steps, p.Name)
 		gauge(m.streamSpread, streams, p.Name)
 		for _, b := range p.Backends() {
-			gauge(m.inFlight, float64(b.InFlight()), p.Name, b.ID)
+			gauge(m.inFlight, float64(b.Carried()), p.Name, b.ID)
 			gauge(m.speeds, b.Speed(), p.Name, b.ID)
 			gauge(m.links, float64(p.of(b).idle.Len()), p.Name, b.ID, "idle")
 			gauge(m.links, float64(p.of(b).used.Load()), p.Name, b.ID, "used")
@@ -282,7 +285,10 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	for _, l := range m.server.now.Load().listeners {
-		gauge(m.connections, float64(l.open.Load()), l.address())
+		gauge(m.connections, float64(l.open.Load()+l.told.Load()), l.address())
+		if limit := l.gate.Load().limit; limit > 0 {
+			gauge(m.mayConnect, float64(limit), l.address())
+		}
 	}
 }
 

@@ -38,7 +38,7 @@ type stay struct {
 	home proxy.Home
 }
 
-func (m *mover) Turn(ctx context.Context, _ string, key []byte, propose func() string) (proxy.Turn, error) {
+func (m *mover) Turn(ctx context.Context, _ string, key []byte, _ time.Duration, propose func() string) (proxy.Turn, error) {
 	m.mu.Lock()
 	l := m.all[string(key)]
 	if l == nil {
@@ -75,10 +75,11 @@ func (s *stay) Rebind(_ context.Context, seen proxy.Home, _ string, _ func() str
 	return seen, nil
 }
 
-func (s *stay) End() {
+func (s *stay) End() bool {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	s.l.turns--
+	return false
 }
 
 // move holds a session and moves it, if none of its turns runs; it tries for a

@@ -132,7 +132,7 @@ func (c *client) entry(f *failure) accessEntry {
 		started: s.started, requestID: c.id, client: c.addr, method: c.req.Method, host: c.req.Host, target: c.req.Target,
 		code: c.told, pool: s.poolName, backend: s.target, epoch: s.epoch(), lookup: s.lookup(), attempts: s.attempts, queued: s.queued, connected: s.connecting,
 		in: s.in.Load(), out: s.out.Load(), events: c.events.Count(), took: time.Since(s.started), reason: backend.Done,
-		secure: c.secure, trace: c.trace.trace, span: c.trace.span, parent: c.parent, stale: s.renewed,
+		secure: c.secure, trace: c.trace.trace, span: c.trace.span, parent: c.parent, stale: s.renewed, sessionStale: s.visit != nil && s.visit.stale,
 	}
 	switch {
 	case c.told != "":

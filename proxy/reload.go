@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/starling-lb/starling/proxy/wire"
@@ -152,7 +153,7 @@ func (s *Server) listen(ctx context.Context, all []*listener, gates []*gate) (er
 		}
 		if l.socket, err = s.opt.Listen(ctx, "tcp", l.named); err != nil {
 			closeSockets(opened)
-			return fmt.Errorf("listener %s: %w", l.named, err)
+			return fmt.Errorf("listener %s: %w%s", l.named, err, advice(err))
 		}
 		opened = append(opened, l)
 		if gates[i].keys == nil {
@@ -160,6 +161,19 @@ func (s *Server) listen(ctx context.Context, all []*listener, gates []*gate) (er
 		}
 	}
 	return nil
+}
+
+// advice is what to do about a socket that cannot be opened.
+func advice(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "; end what listens there (ss -ltnp names it), or write another address; where it is this node's own other listener, take that out by a reload first"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "; this machine does not have that address: write one that it has, or 0.0.0.0 for all"
+	case errors.Is(err, syscall.EACCES):
+		return "; ports below 1024 want CAP_NET_BIND_SERVICE: give it to the process, or write a higher port"
+	}
+	return ""
 }
 
 func closeSockets(all []*listener) {
@@ -173,7 +187,11 @@ func closeSockets(all []*listener) {
 func (s *Server) accept(fresh []*listener) {
 	for _, l := range fresh {
 		s.doors.begin(l)
-		s.tasks.Go(func() { s.acceptLoop(l) })
+		s.accepting.Add(1)
+		s.tasks.Go(func() {
+			defer s.accepting.Done()
+			s.acceptLoop(l)
+		})
 	}
 }
 

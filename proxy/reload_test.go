@@ -265,7 +265,7 @@ func TestReloadRefused(t *testing.T) {
 		"after one that is free": {func(c *Config) {
 			listen("localhost:0")(c)
 			listen(taken.Addr().String())(c)
-		}, "address already in use"},
+		}, "address already in use; end what listens there"},
 		"a route to nowhere": {func(c *Config) { c.Listeners[0].Routes = only("nowhere") }, `no pool "nowhere"`},
 		"a backend nowhere": {func(c *Config) {
 			p := c.Pools["p"]

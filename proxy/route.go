@@ -17,7 +17,9 @@ import (
 type listener struct {
 	named  string // its address in the configuration
 	socket net.Listener
-	open   atomic.Int64 // connections
+	open   atomic.Int64 // connections that have a place
+	told   atomic.Int64 // connections that are told that they have none
+	crowd  crowd
 	gate   atomic.Pointer[gate]
 	shut   atomic.Bool // it is in the configuration no more: its connections end as they fall idle
 }

@@ -42,6 +42,14 @@ type Options struct {
 	Ready    func() error // for ready_path: nil when the node may get traffic
 	Sessions Sessions     // nil: streams go anywhere
 	Tight    func()       // as backend.Pool.Tight; nil: nobody is told
+
+	// Begin, if set, is closed when connections are to be taken in; until then who
+	// connects waits in the sockets.
+	Begin <-chan struct{}
+
+	// Told hears of every change of a backend's or a pool's state, with the pool's
+	// lock held: it must not wait. nil: nobody does.
+	Told func(backend.Event)
 }
 
 // Server is the data plane of one node.
@@ -50,7 +58,6 @@ type Server struct {
 	opt     Options
 	log     *slog.Logger
 	metrics *metrics
-	events  backend.Events
 	doors   *doorMetrics
 	records records
 	stock   wire.Buffers
@@ -63,6 +70,10 @@ type Server struct {
 	changing sync.Mutex // held while now is replaced
 	closed   bool       // the listeners are; changing guards it
 
+	paused    atomic.Bool    // no connection is taken in; changing is held while it changes
+	accepting sync.WaitGroup // accept loops
+	bequest   bequest
+
 	leaving  atomic.Bool // answers say that their connections close
 	draining atomic.Bool
 	stopping atomic.Bool  // the drain is over
@@ -71,7 +82,7 @@ type Server struct {
 	running  atomic.Int64 // streams begun and not settled
 	finished atomic.Int64 // streams settled since the drain began
 	cutCount atomic.Int64 // of them, cut by its deadline
-	ends     ends         // of them, why
+	ends     ends
 	replay   atomic.Int64 // bytes of requests' bodies that are kept for another try
 
 	keysEvery, resolveEvery time.Duration // what the loops of these names wait
@@ -90,6 +101,7 @@ func New(cfg Config, opt Options) (*Server, error) {
 		cfg: cfg, opt: opt, log: opt.Logger, clients: map[*client]struct{}{}, hands: make(chan *client),
 		keysEvery: keysEvery, resolveEvery: resolveEvery,
 	}
+	s.ends.begin()
 	if s.opt.Resolve == nil {
 		s.opt.Resolve = systemResolver
 	}
@@ -220,7 +232,7 @@ func (s *Server) older() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.clients {
-		if c.born.UnixNano() <= began {
+		if c.born <= began {
 			n++
 		}
 	}

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // Sessions decide where a session lives; nil where the node has none. Its
@@ -14,11 +15,13 @@ type Sessions interface {
 	// picks a place for the stream, waits for one if it has to (pool's
 	// queue.timeout bounds that, not the time that a binding may take), and names
 	// the backend; "" where none can be had. Where nothing stands and nothing was
-	// proposed, the turn's home has no backend.
+	// proposed, the turn's home has no backend. waited is how long the stream has
+	// waited for its turns before this one, proposals apart: the time that turns may
+	// wait is a stream's in all.
 	//
 	// It fails with ErrNoLeader, or because ctx ended; a turn that failed is over
 	// and has no End. key is the caller's.
-	Turn(ctx context.Context, pool string, key []byte, propose func() string) (Turn, error)
+	Turn(ctx context.Context, pool string, key []byte, waited time.Duration, propose func() string) (Turn, error)
 }
 
 // Turn is one running turn: one stream of a session. Its methods are called in
@@ -38,8 +41,9 @@ type Turn interface {
 	Rebind(ctx context.Context, seen Home, reason string, propose func() string) (Home, error)
 
 	// End is called exactly once, when the answer's end was read, or the
-	// connection to the backend is closed.
-	End()
+	// connection to the backend is closed. stale: another turn of the session may
+	// have run at another backend meanwhile.
+	End() (stale bool)
 }
 
 // ReasonHeavy is Rebind's for a session whose home is well, but so much slower now

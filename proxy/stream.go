@@ -212,6 +212,8 @@ func (s *Stream) settle(err error) *failure {
 	s.ended(b, reason, f)
 	s.client.server.metrics.settled(s, b, reason)
 	server := s.client.server
+	server.ends.ever[reason].Add(1)
+	server.bequest.add(s.end(b, reason))
 	if server.Draining() && reason != backend.Shed {
 		server.finished.Add(1)
 		server.ends.add(reason)
@@ -219,6 +221,13 @@ func (s *Stream) settle(err error) *failure {
 	server.running.Add(-1)
 	s.client.conn.ResumeReading()
 	return f
+}
+
+func (s *Stream) end(b *backend.Backend, why backend.Reason) End {
+	if b == nil {
+		return End{Pool: s.poolName, Reason: why}
+	}
+	return End{Pool: s.poolName, Backend: b.ID, Reason: why}
 }
 
 // failureOf is the failure in err; nil for nil.

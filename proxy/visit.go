@@ -13,14 +13,17 @@ import (
 // none has no visit.
 type visit struct {
 	key      []byte
-	turn     Turn     // nil: none runs
-	home     Home     // as it was told last; the stream's mu guards it
-	lookup   Lookup   // how it was found; "": nobody told yet
-	away     *failure // of the attempt at home that came to nothing; nil: home may be tried
-	unplaced error    // why the last proposal named no backend
-	turns    int      // that were begun
-	moves    int      // that were asked for
-	cookie   []byte   // value that the client is to keep; nil: it has it
+	turn     Turn          // nil: none runs
+	home     Home          // as it was told last; the stream's mu guards it
+	lookup   Lookup        // how it was found; "": nobody told yet
+	away     *failure      // of the attempt at home that came to nothing; nil: home may be tried
+	unplaced error         // why the last proposal named no backend
+	turns    int           // that were begun
+	moves    int           // that were asked for
+	cookie   []byte        // value that the client is to keep; nil: it has it
+	waited   time.Duration // for its turns, until they had a home; proposals apart
+	proposed time.Duration // that proposals took, which may wait for a place
+	stale    bool          // a turn of it that was sent ran beside another, or may have
 	errand   errand
 }
 
@@ -90,7 +93,9 @@ func (s *Stream) beginTurn() error {
 	if v.turns++; v.turns > maxTurns {
 		return &failure{code: backend.NoLeader, reason: backend.Shed, message: "the session is being moved"}
 	}
-	turn, err := s.client.server.opt.Sessions.Turn(v.errand.begin(), s.pool.Name, v.key, s.propose)
+	from, proposed := time.Now(), v.proposed
+	turn, err := s.client.server.opt.Sessions.Turn(v.errand.begin(), s.pool.Name, v.key, v.waited, s.propose)
+	v.waited += time.Since(from) - (v.proposed - proposed)
 	v.turn = turn // settle ends it, whatever else went wrong
 	if err = s.heard(err); err != nil {
 		return err
@@ -146,7 +151,9 @@ func (s *Stream) lookup() Lookup {
 // propose is this node's own pick for a session that needs a home. The stream is
 // counted there at once.
 func (s *Stream) propose() string {
-	s.lease.Release(time.Now())
+	from := time.Now()
+	defer func() { s.visit.proposed += time.Since(from) }()
+	s.lease.Release(from)
 	if s.visit.unplaced = s.anywhere(); s.visit.unplaced != nil {
 		return ""
 	}
@@ -283,7 +290,7 @@ func (s *Stream) rejoin() error {
 // session's home any more.
 func (s *Stream) endTurn() {
 	if v := s.visit; v != nil && v.turn != nil {
-		v.turn.End()
+		v.stale = v.turn.End()
 		v.turn = nil
 	}
 }

@@ -25,7 +25,7 @@ type lodging struct {
 	asked   atomic.Value // context of the last question
 }
 
-func (l *lodging) Turn(ctx context.Context, _ string, _ []byte, _ func() string) (Turn, error) {
+func (l *lodging) Turn(ctx context.Context, _ string, _ []byte, _ time.Duration, _ func() string) (Turn, error) {
 	l.begun.Add(1)
 	l.asked.Store(ctx)
 	return l, nil
@@ -33,7 +33,7 @@ func (l *lodging) Turn(ctx context.Context, _ string, _ []byte, _ func() string)
 
 func (l *lodging) Home() Home  { return Home{Backend: l.backend, Epoch: 7, Lookup: LookupHit} }
 func (l *lodging) Look() error { return nil }
-func (l *lodging) End()        { l.ended.Add(1) }
+func (l *lodging) End() bool   { l.ended.Add(1); return false }
 func (l *lodging) Rebind(context.Context, Home, string, func() string) (Home, error) {
 	return l.Home(), nil
 }
@@ -186,7 +186,7 @@ type silent struct {
 	gone     chan error
 }
 
-func (n *silent) Turn(ctx context.Context, _ string, _ []byte, propose func() string) (Turn, error) {
+func (n *silent) Turn(ctx context.Context, _ string, _ []byte, _ time.Duration, propose func() string) (Turn, error) {
 	n.proposed <- propose()
 	<-ctx.Done()
 	n.gone <- ctx.Err()

@@ -28,6 +28,7 @@ const (
 	askIdle                   // keys, which were busy when a hold asked, are idle now
 	askUses                   // keys had turns since the last report
 	askLeave                  // no turn runs there any more and none will: the node is no holder
+	askAssert                 // an earlier incarnation said that it is bound to backend, in the epoch seen
 )
 
 // MaxQuestion is how many bytes the longest question takes.
@@ -42,7 +43,7 @@ type question struct {
 	session     Key
 	seen        Epoch
 	boot        uint64 // of the asker: which life of its node it is
-	elder       uint64 // an older one that still has turns; 0: none has
+	elder       uint64 // the oldest one that still has turns; 0: none has
 	incarnation uint32
 	term        uint64
 	number      uint64
@@ -81,7 +82,7 @@ func decodeQuestion(b []byte) (question, error) {
 	q.unused, q.heavy = flags&1 != 0, flags&2 != 0
 	q.backend, q.keys = r.text(), r.keys()
 	err := r.done("question", version)
-	if err == nil && (q.ask < askBind || q.ask > askLeave || flags > 3 || q.ask == askRebind && (q.backend == "" || q.seen == 0)) {
+	if err == nil && (q.ask < askBind || q.ask > askAssert || flags > 3 || (q.ask == askRebind || q.ask == askAssert) && (q.backend == "" || q.seen == 0)) {
 		err = fmt.Errorf("question %w: ask %d for backend %q, flags %d", errCode, q.ask, q.backend, flags)
 	}
 	return q, err

@@ -25,6 +25,8 @@ const (
 	cureTermEnds                   // nor does it end in the feeds once its term is over
 	cureTakenAway                  // a holder that is being taken away gets no lease
 	cureOldTerm                    // a section of a lower term begins nothing
+	cureGivenBack                  // who becomes a holder again begins a section, though its feed was never lost
+	cureLeft                       // a renewal that was sent before its sender left makes it no holder again
 )
 
 // uncounted takes back a turn's count: it is counted only after its last look.

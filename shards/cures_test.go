@@ -24,7 +24,7 @@ func lacking(c cure) func(*world) { return func(w *world) { w.without = c } }
 // with it none may.
 func TestRules(t *testing.T) {
 	const tries = 6
-	for _, s := range slices.Concat(leaseStories(), holdStories(), answerStories()) {
+	for _, s := range slices.Concat(leaseStories(), holdStories(), answerStories(), holderStories()) {
 		t.Run(s.name, func(t *testing.T) {
 			told := func(try int, with ...func(*world)) (broken string) {
 				synctest.Test(t, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestRules(t *testing.T) {
 func (w *world) starts(node, session, backend string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
-	turn, err := w.node(node).router.Turn(ctx, "llm", []byte(session), func() string { return "" })
+	turn, err := w.node(node).router.Turn(ctx, "llm", []byte(session), 0, func() string { return "" })
 	if err != nil {
 		return false
 	}
@@ -335,9 +335,9 @@ func holdStories() []ruleStory {
 			w.mu.Unlock()
 			o.reign = newReign(o, old.term+1)
 			o.mu.Unlock()
-			w.until("the new reign has d's section", func() bool { o.mu.Lock(); defer o.mu.Unlock(); return len(o.reign.feeds) > 0 })
 			k := w.key("llm", "s")
 			s := w.node("d").router.sections[0]
+			w.until("d is in the new reign's section", func() bool { return s.head.Load().term > old.term })
 			s.hold(w.node("d").router, item{kind: itemHold, shard: 1, number: 1, keys: []Key{k}}) // the new reign's first
 			old.settle(&hold{number: 1, proposed: true, wants: map[Key]*want{k: {session: k, ended: make(chan struct{})}}})
 			w.wait(50 * time.Millisecond)

@@ -106,8 +106,9 @@ func (d *desk) tickLoop() {
 	for {
 		select {
 		case <-tick.C:
+			sets := d.rules.Sets()
 			for _, o := range d.all() {
-				o.tick()
+				o.tick(sets)
 			}
 		case <-d.ctx.Done():
 			return
@@ -123,7 +124,18 @@ func (d *desk) leaving() []Leaver          { return d.fates.Leaving() }
 func (d *desk) usable(backend string) bool { return d.fates.Usable(backend) }
 
 // Moves is what became of a pool's moves.
-type Moves struct{ Done, Cancelled int64 }
+type Moves struct {
+	Done, Cancelled int64
+	Rebound         int64 // sessions bound elsewhere at once, since their backend was gone
+}
+
+func (d *desk) rebound(pool string, n int) {
+	d.tally.Lock()
+	defer d.tally.Unlock()
+	m := d.moves[pool]
+	m.Rebound += int64(n)
+	d.moves[pool] = m
+}
 
 func (d *desk) counted(pool string, done bool) {
 	d.tally.Lock()

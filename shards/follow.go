@@ -12,6 +12,8 @@ const (
 	renewEvery  = 300 * time.Millisecond // after the last was granted: a few times in a lease, so that one may be lost
 	renewRest   = 50 * time.Millisecond  // after one that nobody granted
 	renewFor    = 10 * time.Minute       // since a turn last wanted it
+	renewIdle   = 10 * time.Second       // from then on: for as long as the node is a holder it must hear of holds
+	idleRest    = time.Second            // and after one that nobody granted
 	renewLook   = 50 * time.Millisecond
 	followFor   = time.Minute // since a renewal was last asked of the node
 	maxAsked    = 64          // renewals whose grants are waited for
@@ -27,7 +29,9 @@ type follower struct {
 	wanted time.Duration // when it last was; Router.mu guards it
 }
 
-// renewLoop keeps the leases of the shards whose sessions have turns here. Where
+// renewLoop keeps the leases of the shards whose sessions have turns here, and asks
+// now and then for those of shards whose sessions had: a holder that cannot be asked
+// would hold up every change, and has no lease most of the time. Where
 // that is wanted it begins with all, so that the first turns need not wait.
 func (r *Router) renewLoop() {
 	if r.Eager && len(r.Rules.Sets()) > 0 {
@@ -45,13 +49,12 @@ func (r *Router) renewLoop() {
 			return
 		}
 		now := r.Now()
+		r.notice(now)
 		r.unfollow(now)
 		for _, s := range r.sections {
-			wanted := s.wanted.Load()
-			if wanted == 0 || now-time.Duration(wanted) > renewFor || !s.due(now) {
-				continue
+			if s.wanted.Load() != 0 && s.due(now) {
+				r.begin(func() { r.renew(s) })
 			}
-			r.begin(func() { r.renew(s) })
 		}
 	}
 }
@@ -97,13 +100,17 @@ func (r *Router) renew(s *section) {
 	s.mu.Unlock()
 	a, err := r.beg(node, question{ask: askRenew, shard: s.shard, number: number})
 	now := r.Now()
+	every, rest := renewEvery, renewRest
+	if now-time.Duration(s.wanted.Load()) > renewFor {
+		every, rest = renewIdle, idleRest
+	}
 	switch {
 	case err == nil && a.verdict == done:
-		s.renewed(now+renewEvery, true)
+		s.renewed(now+every, true)
 	case err == nil && a.verdict == noFeed: // it is being opened, and says so
 		s.renewed(now+renewRest, true)
 	default:
-		s.renewed(now+renewRest, false)
+		s.renewed(now+rest, false)
 	}
 }
 
@@ -149,7 +156,7 @@ func (r *Router) follow(node string) {
 	r.tasks.Go(func() {
 		defer end()
 		to := Reader{Open: f.open, Take: f.take, Lost: func(error) {}}
-		if node == r.Node {
+		if node == r.Node && !r.away.Load() {
 			r.followSelf(ctx, to)
 		} else if r.Feeds != nil {
 			r.Feeds.Follow(ctx, node, FeedService, to)
@@ -261,6 +268,9 @@ func (f *follower) one(s *section, i item) {
 		s.learn(r, i, h.gen)
 	case itemGrant:
 		s.grant(r, i.number)
+		if s.remade.CompareAndSwap(true, false) {
+			r.begin(func() { r.reassert(s) })
+		}
 	}
 }
 

@@ -126,6 +126,7 @@ func (r *reign) down(l Leaver) {
 				break // the next sweep sees what is left
 			}
 			all = all[n:]
+			r.o.desk.rebound(l.Pool, n)
 		}
 		r.o.mu.Lock()
 		defer r.o.mu.Unlock()

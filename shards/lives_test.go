@@ -43,7 +43,7 @@ func TestTTL(t *testing.T) {
 				t.Fatalf("in use: %+v after %+v", h, first)
 			}
 		}
-		w.wait(70 * time.Millisecond)
+		w.wait(60 * time.Millisecond)
 		if h := w.at("d", "llm", "s", 2); h.Epoch <= first.Epoch || h.Backend != "llm-b2" || h.Lookup != LookupLost {
 			t.Errorf("after its TTL: %+v after %+v", h, first)
 		}
@@ -442,7 +442,7 @@ func TestALeaverSilencesNobody(t *testing.T) {
 		w.at("e", "llm", "s", 1) // d has no lease yet
 		for range 3 {
 			ctx, leave := context.WithTimeout(t.Context(), 5*time.Millisecond)
-			if _, err := w.node("d").router.Turn(ctx, "llm", []byte("s"), func() string { return "" }); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := w.node("d").router.Turn(ctx, "llm", []byte("s"), 0, func() string { return "" }); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("who left got %v", err)
 			}
 			leave()

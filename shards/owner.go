@@ -76,6 +76,8 @@ func (o *Owner) reply(ctx context.Context, from Holder, q question) (answer, err
 		return o.rebind(ctx, q)
 	case askMove:
 		return o.move(ctx, q)
+	case askAssert:
+		return o.assert(ctx, q)
 	case askRenew:
 		return o.renew(ctx, from, q)
 	}
@@ -109,7 +111,16 @@ func (o *Owner) bind(ctx context.Context, q question) (answer, error) {
 	if a.verdict == bound && !got.(Result).Conflict {
 		a.verdict = created
 	}
-	return a, nil
+	return a, o.still(a)
+}
+
+// still says why a peek means nothing: the replica was closed meanwhile, and with it
+// the reign. Another one knows.
+func (o *Owner) still(a answer) error {
+	if a.term == 0 {
+		return errOldTerm
+	}
+	return nil
 }
 
 // look tells what stands, proven to have stood at a moment after the call. The
@@ -120,7 +131,7 @@ func (o *Owner) look(ctx context.Context, session Key) (answer, error) {
 		return answer{}, err
 	}
 	a, _ := o.peek(session)
-	return a, nil
+	return a, o.still(a)
 }
 
 // prove returns the reign of a term that is proven to have lasted at a moment
@@ -235,6 +246,9 @@ func (o *Owner) renew(ctx context.Context, h Holder, q question) (answer, error)
 	if err != nil {
 		return answer{}, err
 	}
+	if o.hasLeft(h, q.number) {
+		return answer{verdict: noFeed}, nil
+	}
 	if err := o.admit(ctx, h); err != nil {
 		return answer{}, err
 	}
@@ -262,6 +276,13 @@ func (o *Owner) renew(ctx context.Context, h Holder, q question) (answer, error)
 	r.outlived(h, q.elder)
 	f.put(item{kind: itemGrant, shard: o.shard, number: q.number})
 	return answer{verdict: done, incarnation: o.incarnation, term: r.term}, nil
+}
+
+// hasLeft says whether a renewal was sent before its sender left.
+func (o *Owner) hasLeft(h Holder, number uint64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.reign != nil && number < o.reign.left[h] && !o.desk.o.lacks(cureLeft)
 }
 
 // holds says whether a node is a holder.
@@ -345,7 +366,7 @@ func (o *Owner) note(from Holder, q question) answer {
 			r.touch(k, stand[i])
 		}
 	case askLeave:
-		r.left[from] = true
+		r.left[from] = q.number
 	}
 	return answer{verdict: done}
 }
@@ -372,11 +393,11 @@ func (o *Owner) abdicate() {
 }
 
 // tick does what is due.
-func (o *Owner) tick() {
+func (o *Owner) tick(sets []Set) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.reign != nil && o.reign.fresh(o.desk.now()) {
-		o.reign.tick()
+		o.reign.tick(sets)
 	} else if !o.proving && o.log.Leader() == o.desk.node {
 		o.proving = true
 		o.desk.work(o.confirm)

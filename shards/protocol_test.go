@@ -22,7 +22,7 @@ func five() []string { return []string{"a", "b", "c", "d", "e"} }
 func (w *world) turn(node, pool, session string, proposal int) (*Turn, error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
 	defer cancel()
-	return w.node(node).router.Turn(ctx, pool, []byte(session), func() string { return fmt.Sprintf("%s-b%d", pool, proposal) })
+	return w.node(node).router.Turn(ctx, pool, []byte(session), 0, func() string { return fmt.Sprintf("%s-b%d", pool, proposal) })
 }
 
 // must begins a turn that cannot fail.
@@ -262,7 +262,7 @@ func BenchmarkHit(b *testing.B) {
 	r := NewRouter(Options{Node: "a", Hash: h, Place: (*world)(nil), Rules: fixed{}})
 	for _, s := range r.sections {
 		s.begin(r, head{node: "a", incarnation: 1, term: 1})
-		s.until.Store(1 << 62)
+		s.lengthen(1<<62, 0)
 	}
 	names := make([][]byte, 1<<14)
 	for i := range names {
@@ -273,7 +273,7 @@ func BenchmarkHit(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := 0; pb.Next(); i++ {
-			t, err := r.Turn(context.Background(), "llm", names[i%len(names)], nil)
+			t, err := r.Turn(context.Background(), "llm", names[i%len(names)], 0, nil)
 			if err != nil || t.Look() != nil {
 				b.Fatal("no hit", err)
 			}

@@ -1,6 +1,7 @@
 package shards
 
 import (
+	"math"
 	"time"
 )
 
@@ -30,7 +31,7 @@ type reign struct {
 
 	grants map[Holder]time.Duration // until when a holder's lease may last
 	feeds  map[Holder]*outlet       // where the shard has a section
-	left   map[Holder]bool          // said that no turn runs and none will
+	left   map[Holder]uint64        // said that no turn runs and none will; renewals below that number are of before
 
 	wants    map[Key]*want
 	holds    map[uint64]*hold
@@ -40,6 +41,7 @@ type reign struct {
 	rebound map[Key]time.Duration
 	uses    map[string]*Uses // by pool
 	swept   time.Duration
+	ticked  time.Duration
 	downs   map[string]bool // backends whose end is on its way
 	copying map[string]bool // pools whose set is
 	passing map[Holder]bool // an entry that takes the holder away is on its way
@@ -48,17 +50,23 @@ type reign struct {
 func newReign(o *Owner, term uint64) *reign {
 	now := o.desk.now()
 	r := &reign{
-		o: o, term: term, began: now, proven: now, swept: now,
-		grants: make(map[Holder]time.Duration), feeds: make(map[Holder]*outlet), left: make(map[Holder]bool),
+		o: o, term: term, began: now, proven: now, swept: now, ticked: now,
+		grants: make(map[Holder]time.Duration), feeds: make(map[Holder]*outlet), left: make(map[Holder]uint64),
 		wants: make(map[Key]*want), holds: make(map[uint64]*hold), heldBy: make(map[Key]*hold),
 		rebound: make(map[Key]time.Duration), uses: make(map[string]*Uses), passing: make(map[Holder]bool), downs: make(map[string]bool), copying: make(map[string]bool),
 	}
-	o.machine.View(func(t *Table, _ Position) { // timers start afresh with a new leader
+	r.afresh()
+	return r
+}
+
+// afresh begins all timers anew, as with every new leader: what it does not know of
+// uses shall let nobody go early.
+func (r *reign) afresh() {
+	r.o.machine.View(func(t *Table, _ Position) {
 		for k, b := range t.All() {
 			r.touch(k, b)
 		}
 	})
-	return r
 }
 
 // touch notes that a session was used.
@@ -147,9 +155,13 @@ func (r *reign) changed(index uint64, changes []Change) {
 	}
 }
 
-// tick does what is due.
-func (r *reign) tick() {
+// tick does what is due. sets are the pools'.
+func (r *reign) tick(sets []Set) {
 	now := r.o.desk.now()
+	if gap := now - r.ticked; gap > jump {
+		r.resume(now, gap)
+	}
+	r.ticked = now
 	for _, d := range r.holds {
 		if (!d.proposed || r.o.desk.o.lacks(cureOutcome)) && now >= d.deadline {
 			r.callOff(d)
@@ -161,6 +173,8 @@ func (r *reign) tick() {
 		}
 	}
 	r.launch()
+	r.copySets(sets)
+	r.unhold(now)
 	if now-r.swept >= sweepEvery {
 		r.swept = now
 		r.sweep(now)
@@ -170,15 +184,13 @@ func (r *reign) tick() {
 // sweepEvery is how often a reign looks for what nobody asked for.
 const sweepEvery = 500 * time.Millisecond
 
-// sweep looks for sessions to let go or to move, and for holders that are gone.
+// sweep looks for sessions to let go or to move.
 func (r *reign) sweep(now time.Duration) {
 	for k, last := range r.rebound {
 		if now-last >= reboundKept {
 			delete(r.rebound, k)
 		}
 	}
-	r.copySets()
-	r.unhold(now)
 	if r.graced(now) {
 		r.expire(now)
 		r.evict()
@@ -190,7 +202,7 @@ func (r *reign) sweep(now time.Duration) {
 // cluster's own shard and have no lease any more.
 func (r *reign) unhold(now time.Duration) {
 	for _, h := range r.o.machine.Holders() {
-		gone := r.left[h] || r.o.desk.dead(h.Node) && r.lapsed(h, now)
+		gone := r.left[h] > 0 || r.o.desk.dead(h.Node) && r.lapsed(h, now)
 		if !gone || r.passing[h] {
 			continue
 		}
@@ -208,8 +220,9 @@ func (r *reign) takeAway(h Holder) {
 	r.o.mu.Lock()
 	defer r.o.mu.Unlock()
 	delete(r.passing, h)
-	delete(r.left, h)
-	delete(r.feeds, h) // if it becomes one again, it begins a section: it was asked nothing meanwhile
+	if !r.o.desk.o.lacks(cureGivenBack) {
+		delete(r.feeds, h) // if it becomes one again, it begins a section: it was asked nothing meanwhile
+	}
 }
 
 // press proposes a command until its outcome is known; it must be one that can be
@@ -227,27 +240,31 @@ func (r *reign) press(c Command) bool {
 }
 
 // outlived notes that older lives of a node have ended: it runs once at a time, but
-// for an upgrade, and a process that ended has no turns.
+// for upgrades, and a process that ended has no turns. Of the lives since the elder
+// some may still have some; those that ended have said so.
 func (r *reign) outlived(h Holder, elder uint64) {
 	for _, old := range r.o.machine.Holders() {
-		if old.Node == h.Node && old.Boot < h.Boot && old.Boot != elder {
-			r.left[old] = true
+		if old.Node == h.Node && old.Boot < h.Boot && (elder == 0 || old.Boot < elder) {
+			r.left[old] = math.MaxUint64
 		}
 	}
 }
 
 // copySets has the log know the pools' backend sets, which its machines cannot see.
-func (r *reign) copySets() {
-	for _, s := range r.o.desk.rules.Sets() {
+func (r *reign) copySets(sets []Set) {
+	for _, s := range sets {
 		if known, ok := r.o.machine.Set(s.Pool); ok && known.Revision >= s.Revision || r.copying[s.Pool] {
 			continue
 		}
 		r.copying[s.Pool] = true
 		r.o.desk.work(func() {
-			_, _ = r.o.log.Propose(r.o.desk.ctx, Command{Op: OpSet, Pool: s.Pool, Revision: s.Revision, Backends: s.Backends}.encode()) // if it failed, the next sweep tries again
+			_, err := r.o.log.Propose(r.o.desk.ctx, Command{Op: OpSet, Pool: s.Pool, Revision: s.Revision, Backends: s.Backends}.encode()) // if it failed, the next tick tries again
 			r.o.mu.Lock()
 			defer r.o.mu.Unlock()
 			delete(r.copying, s.Pool)
+			if now := r.o.desk.now(); err == nil && r.o.reign == r && r.fresh(now) && r.graced(now) {
+				r.vacate(now) // whoever lived at a backend that is gone
+			}
 		})
 	}
 }

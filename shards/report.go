@@ -69,6 +69,7 @@ func (r *Router) report(now, since time.Duration) {
 	})
 	for i, keys := range used {
 		if len(keys) > 0 {
+			r.sections[i].wanted.Store(int64(now)) // or turns that need ask nobody would be without a lease one day
 			r.note(r.sections[i], question{ask: askUses, keys: keys})
 		}
 	}
@@ -94,13 +95,26 @@ func (s *section) runs(k Key) bool {
 func (r *Router) farewell(ctx context.Context) {
 	for _, s := range r.sections {
 		h := s.head.Load()
-		if h.node == "" || s.turns() > 0 {
+		number, empty := s.close()
+		if h.node == "" || !empty {
 			continue
 		}
 		short, cancel := context.WithTimeout(ctx, askTime/2)
-		_, _ = r.put(short, h.node, question{ask: askLeave, shard: s.shard, incarnation: h.incarnation, term: h.term}) // unsaid, it is found out by the lease's end
+		_, _ = r.put(short, h.node, question{ask: askLeave, shard: s.shard, number: number, incarnation: h.incarnation, term: h.term}) // unsaid, it is found out by the lease's end
 		cancel()
 	}
+}
+
+// close gives the lease up, so that no turn begins by it, and says whether none runs.
+// Grants that are on their way mean nothing any more: number is above theirs.
+func (s *section) close() (number uint64, empty bool) {
+	s.mu.Lock()
+	s.number++
+	number = s.number
+	clear(s.asked)
+	s.until.Store(0)
+	s.mu.Unlock()
+	return number, s.turns() == 0
 }
 
 func (s *section) turns() (n int) {

@@ -37,6 +37,7 @@ type world struct {
 	slow    map[[2]string]time.Duration                       // how late a feed's messages come
 	stalled bool                                              // nothing is committed
 	rate    map[string]float64                                // of a node's clock; 0: right
+	ahead   map[string]time.Duration                          // by how much it was set forward
 	rules   map[string]Rule
 	sets    []Set
 	dead    map[string]bool
@@ -106,7 +107,7 @@ func newWorld(t testing.TB, seed uint64, names []string, with ...func(*world)) *
 			"chat": {TTL: time.Hour, Drain: time.Minute, Wait: 250 * time.Millisecond},
 		},
 		dead: make(map[string]bool), bad: make(map[string]bool), believed: make(map[string]uint64),
-		slow: make(map[[2]string]time.Duration), rate: make(map[string]float64),
+		slow: make(map[[2]string]time.Duration), rate: make(map[string]float64), ahead: make(map[string]time.Duration),
 	}
 	for _, f := range with {
 		f(w)
@@ -170,6 +171,7 @@ func (w *world) clock(name string) (now time.Duration) {
 		if now = w.now(); w.rate[name] != 0 {
 			now = time.Duration(float64(now) * w.rate[name])
 		}
+		now += w.ahead[name]
 	})
 	return now
 }

@@ -43,6 +43,9 @@ type Router struct {
 	tasks  sync.WaitGroup
 	wake   chan struct{} // one place: a renewal is due at once
 	lives  atomic.Uint64 // of feeds
+	away   atomic.Bool   // another process is the node now: it is asked like any other
+
+	noticed, jumped atomic.Int64 // when its clock was looked at last, and when it had jumped
 
 	mu      sync.Mutex // guards what follows
 	stopped bool
@@ -52,20 +55,24 @@ type Router struct {
 
 type counts struct {
 	held, heldOut, stale, detours atomic.Int64
+	rebound, outlived             atomic.Int64
 	provisional                   atomic.Int64 // a gauge
 }
 
 // Counts is what a Router has counted; Provisional is how many choices nobody has
-// agreed to yet.
+// agreed to yet. Stale, Detours, Rebound and Outlived are turns beside which another
+// may have run elsewhere.
 type Counts struct {
-	Held, HeldOut, Stale, Detours, Evicted int64
-	Provisional                            int64
+	Held, HeldOut, Stale, Detours, Rebound, Outlived int64
+	Evicted                                          int64
+	Provisional                                      int64
 }
 
 // Counts returns them.
 func (r *Router) Counts() Counts {
 	return Counts{
 		Held: r.counts.held.Load(), HeldOut: r.counts.heldOut.Load(), Stale: r.counts.stale.Load(), Detours: r.counts.detours.Load(),
+		Rebound: r.counts.rebound.Load(), Outlived: r.counts.outlived.Load(),
 		Evicted: r.desk.evicted.Load(), Provisional: r.counts.provisional.Load(),
 	}
 }
@@ -193,6 +200,37 @@ func (r *Router) Stop(ctx context.Context) error {
 	return nil
 }
 
+// Outlive has the router go on for turns of its own when another process has become
+// the node: that one answers and leads in its name, and is reached by Peers and Feeds
+// as others are. This one stays a holder until Stop.
+func (r *Router) Outlive() {
+	r.away.Store(true)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for node, f := range r.follows { // they are opened anew by the other way
+		f.end()
+		delete(r.follows, node)
+	}
+}
+
+// Leased tells whether every shard from which leases are wanted has granted one.
+func (r *Router) Leased() bool {
+	for _, s := range r.sections {
+		if s.wanted.Load() != 0 && !s.leased(r.Now()) {
+			return false
+		}
+	}
+	return true
+}
+
+// Turns is how many turns run here.
+func (r *Router) Turns() (n int) {
+	for _, s := range r.sections {
+		n += s.turns()
+	}
+	return n
+}
+
 // Own adds the owner of a shard that has a replica here, or takes it away (nil).
 func (r *Router) Own(shard uint32, o *Owner) { r.desk.own(shard, o) }
 
@@ -301,7 +339,7 @@ func (r *Router) put(ctx context.Context, node string, q question) (answer, erro
 	q.boot, q.elder = r.Boot, r.Elder()
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	if node == r.Node {
+	if node == r.Node && !r.away.Load() {
 		return r.desk.answer(ctx, node, q), nil
 	}
 	b, err := r.Peers.Call(ctx, node, AskService, q.encode())
@@ -323,6 +361,9 @@ func (r *Router) candidates(shard uint32) []string {
 	}
 	first = append(first, hint)
 	first = append(first, r.Place.Replicas(shard)...)
+	if r.away.Load() {
+		first = append(first, r.Node) // who may know by now
+	}
 	return slices.DeleteFunc(first, func(n string) bool { return n == "" })
 }
 

@@ -64,7 +64,7 @@ type Leaver struct {
 type Options struct {
 	Node  string
 	Boot  uint64        // of this process; a later one of the node has a higher one
-	Elder func() uint64 // the boot of an older process of the node whose turns still run; nil or 0: none does
+	Elder func() uint64 // the boot of the oldest process of the node whose turns still run; nil or 0: none does
 	Hash  *Hasher
 	Peers Peers
 	Feeds Feeds

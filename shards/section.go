@@ -13,7 +13,10 @@ type section struct {
 
 	head   atomic.Pointer[head]
 	until  atomic.Int64 // the lease, by this node's clock
+	lasts  atomic.Int64 // the same, also over the begin of another section
+	since  atomic.Int64 // from when on it was there without a gap
 	wanted atomic.Int64 // when a turn last asked for the lease to be there
+	remade atomic.Bool  // and its next life has not been told of what runs here
 	silent atomic.Int64 // until then nobody is waited for: the last question had no answer
 
 	order sync.Mutex // one item of any feed at a time; taken first
@@ -42,6 +45,7 @@ type head struct {
 	term        uint64
 	index       uint64 // answers that have seen less are of before
 	gen         uint32 // counts the sections; what another one said is last known
+	first       uint32 // the first of the incarnation, if this node has seen another before
 }
 
 // stripe is what goes on about some of a section's sessions. Its mu is taken
@@ -135,7 +139,11 @@ func (s *section) begin(r *Router, h head) {
 	if past && !r.lacks(cureOldTerm) {
 		return
 	}
-	h.gen = old.gen + 1
+	h.gen, h.first = old.gen+1, old.first
+	if remade := h.incarnation > old.incarnation && old.incarnation > 0; remade {
+		h.first = h.gen
+		s.remade.Store(true)
+	}
 	s.until.Store(0) // a lease is of its section: the grant follows
 	s.head.Store(&h)
 	for i := range s.stripes {
@@ -189,7 +197,7 @@ func (s *section) hold(r *Router, i item) (busy []Key) {
 // recent says whether a session was used here within a time.
 func (r *Router) recent(k Key, now, within time.Duration) bool {
 	c, ok := r.cache.Peek(k, now)
-	return ok && c.Idle < within
+	return ok && r.idle(c, now) < within
 }
 
 // release ends a hold for keys, if it is the one.
@@ -241,9 +249,7 @@ func (s *section) grant(r *Router, number uint64) {
 	if r.lacks(cureAskTime) {
 		asked = r.Now()
 	}
-	if until := int64(asked + lease); until > s.until.Load() {
-		s.until.Store(until)
-	}
+	s.lengthen(int64(asked+lease), int64(r.Now()))
 	s.silent.Store(0)
 	s.change()
 }

@@ -2,6 +2,7 @@ package shards
 
 import (
 	"context"
+	flags "flag"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -23,6 +24,10 @@ type recorder struct {
 	moved   int
 	refused int
 	excused int
+	pairs   []pair
+	atOnce  map[string]bool          // session and epoch that was bound for one turn's sake; or session and backend, where its answer was lost
+	buried  map[string]time.Duration // when a backend was declared dead last
+	counted int                      // pairs that somebody counted
 }
 
 type stream struct {
@@ -30,10 +35,12 @@ type stream struct {
 	strict        bool
 	home          Home
 	excused       bool // its node is dead by an entry
+	began, ended  time.Duration
+	stale         bool // what its end said
 }
 
 func newRecorder(w *world) *recorder {
-	return &recorder{w: w, running: make(map[string]map[*stream]bool), homes: make(map[string]string), seen: make(map[string]Epoch)}
+	return &recorder{w: w, running: make(map[string]map[*stream]bool), homes: make(map[string]string), seen: make(map[string]Epoch), atOnce: make(map[string]bool), buried: make(map[string]time.Duration)}
 }
 
 func (r *recorder) fault(format string, args ...any) {
@@ -47,7 +54,12 @@ func (r *recorder) begin(s *stream, life *peer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.turns++
+	s.began = r.w.now()
+	s.excused = r.w.Dead(s.node) // and its lease is not over yet
 	for other := range r.running[s.session] {
+		if other.home.Backend != s.home.Backend {
+			r.pairs = append(r.pairs, pair{other, s})
+		}
 		if s.strict && other.home.Backend != s.home.Backend {
 			if other.excused {
 				r.excused++
@@ -75,9 +87,10 @@ func (r *recorder) begin(s *stream, life *peer) {
 	r.seen[by] = max(r.seen[by], s.home.Epoch)
 }
 
-func (r *recorder) end(s *stream) {
+func (r *recorder) end(s *stream, stale bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	s.ended, s.stale = r.w.now(), stale
 	delete(r.running[s.session], s)
 }
 
@@ -110,7 +123,7 @@ func (r *recorder) visit(ctx context.Context, p *peer, pool, session string) {
 	if w.gate(ctx, p.name) != nil {
 		return
 	}
-	turn, err := p.router.Turn(ctx, pool, []byte(session), propose)
+	turn, err := p.router.Turn(ctx, pool, []byte(session), 0, propose)
 	if err != nil {
 		r.mu.Lock()
 		r.refused++
@@ -120,26 +133,36 @@ func (r *recorder) visit(ctx context.Context, p *peer, pool, session string) {
 		r.mu.Unlock()
 		return
 	}
-	defer turn.End()
+	var s *stream // once it runs
+	defer func() {
+		if stale := turn.End(); s != nil {
+			r.end(s, stale)
+		}
+	}()
 	if w.rand.yes(0.3) {
 		_ = pass(ctx, w.rand.upTo(3*time.Second)) // it waits for a place
 	}
 	if w.rand.yes(0.05) {
-		before := turn.Home()
-		if h, err := turn.Rebind(ctx, before, "connect", propose); err == nil && h.Epoch > before.Epoch {
+		before, to := turn.Home(), propose()
+		if h, err := turn.Rebind(ctx, before, "connect", func() string { return to }); err == nil && h.Epoch > before.Epoch {
 			r.mu.Lock()
 			r.moved++
+			r.atOnce[fmt.Sprintf("%s@%d", session, h.Epoch)] = turn.alone
 			r.mu.Unlock()
-		} else if err != nil {
-			return
+		} else { // perhaps it was bound there, and nobody could say so
+			r.mu.Lock()
+			r.atOnce[session+" at "+to] = true
+			r.mu.Unlock()
+			if err != nil {
+				return
+			}
 		}
 	}
 	if w.gate(ctx, p.name) != nil || turn.Look() != nil || turn.Home().Backend == "" || ctx.Err() != nil {
 		return
 	}
-	s := &stream{node: p.name, session: session, strict: pool == "llm", home: turn.Home()}
+	s = &stream{node: p.name, session: session, strict: pool == "llm", home: turn.Home()}
 	r.begin(s, p)
-	defer r.end(s)
 	length := w.rand.upTo(400 * time.Millisecond)
 	if w.rand.yes(0.1) {
 		length = w.rand.upTo(6 * time.Second)
@@ -182,6 +205,9 @@ func (r *recorder) nemesis(ctx context.Context, reborn func(node string)) {
 			}
 			id := fmt.Sprintf("%s-b%d", pool, 1+w.rand.n(4))
 			w.set(func() { w.leaving, w.bad[id] = []Leaver{{pool, id, gone}}, true })
+			if gone {
+				r.bury(id)
+			}
 			_ = pass(ctx, long)
 			w.set(func() { w.leaving = nil; delete(w.bad, id) })
 		}
@@ -257,11 +283,12 @@ func simulate(t *testing.T, seed uint64, with ...func(*world)) (faults []string)
 		all.Go(func() { r.operator(ctx) })
 		all.Wait()
 		r.aftermath()
+		r.judge()
 		faults = r.faults
 		if r.turns < 500 || r.moved < 5 {
 			t.Errorf("seed %d: %d turns and %d moves show little", seed, r.turns, r.moved)
 		}
-		t.Logf("seed %d: %d turns, %d refused, %d moves, %d excused", seed, r.turns, r.refused, r.moved, r.excused)
+		t.Logf("seed %d: %d turns, %d refused, %d moves, %d excused, %d overlaps counted", seed, r.turns, r.refused, r.moved, r.excused, r.counted)
 	})
 	return faults
 }
@@ -339,10 +366,16 @@ func (r *recorder) aftermath() {
 	}
 }
 
+var moreSeeds = flags.Int("sessions.seeds", 0, "minutes more of TestPromisesUnderFaults, each by a seed of its own")
+
 // TestPromisesUnderFaults holds routers and owners to P1, P3 (strict) and P4 while
 // nodes are cut off, stopped and killed, leaders change, and messages are lost.
 func TestPromisesUnderFaults(t *testing.T) {
-	for _, seed := range []uint64{1, 2, 3, 4, 5, 6, 7, rand.Uint64() % 1e6} {
+	seeds := []uint64{1, 2, 3, 4, 5, 6, 7, rand.Uint64() % 1e6}
+	for range *moreSeeds {
+		seeds = append(seeds, rand.Uint64()%1e9)
+	}
+	for _, seed := range seeds {
 		for _, f := range simulate(t, seed) {
 			t.Errorf("seed %d: %s", seed, f)
 		}

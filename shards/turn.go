@@ -36,7 +36,7 @@ var (
 )
 
 const (
-	heldTime  = time.Second           // a held turn waits so long in all
+	heldTime  = time.Second           // the turns of a stream wait so long in all, or for the pool's wait if that is longer
 	heldFor   = time.Second           // a hold that lasts longer: the leader is asked before a turn goes on
 	heldRest  = 10 * time.Millisecond // before a leader that said "held" is asked again
 	dropRest  = time.Millisecond      // after an answer that could not be kept
@@ -55,13 +55,18 @@ type Turn struct {
 
 	home    Home
 	counted bool
+	alone   bool          // its session was bound here for its sake, whatever ran elsewhere
+	sent    bool          // its last look let it write
+	looked  time.Duration // when that was
+	waited  time.Duration // by its stream in all, for its session's home
 }
 
 // Turn begins a turn of a session. propose is asked at most once, for a session
-// that has no binding, and names a backend; "" where none can be had.
-func (r *Router) Turn(ctx context.Context, pool string, key []byte, propose func() string) (*Turn, error) {
+// that has no binding, and names a backend; "" where none can be had. waited is how
+// long the stream's turns before this one have waited: what is left is for this one.
+func (r *Router) Turn(ctx context.Context, pool string, key []byte, waited time.Duration, propose func() string) (*Turn, error) {
 	session, shard := r.Hash.Key(pool, string(key))
-	t := &Turn{r: r, s: r.sections[shard-1], session: session, pool: pool}
+	t := &Turn{r: r, s: r.sections[shard-1], session: session, pool: pool, waited: waited}
 	if state, _ := t.enter(); state == current {
 		return t, nil
 	}
@@ -106,7 +111,7 @@ func (t *Turn) enter() (state, <-chan struct{}) {
 		t.uncounted(p)
 	}
 	c, _ := t.r.cache.Use(t.session, now)
-	t.home.Backend, t.home.Epoch, t.counted = c.Backend, c.Epoch, true
+	t.home.Backend, t.home.Epoch, t.counted, t.looked = c.Backend, c.Epoch, true, now
 	if t.home.Lookup == "" {
 		t.home.Lookup = LookupHit
 	}
@@ -125,16 +130,16 @@ func (t *Turn) look(p *stripe, l *live, now time.Duration) state {
 	switch {
 	case l.held != 0 || !ok || c.Backend == nowhere || c.Section != t.s.head.Load().gen:
 		return absent
-	case l.turns == 1 && t.r.rested(t.pool, c):
+	case l.turns == 1 && t.r.rested(t.pool, c, now):
 		return unused
 	}
 	return current
 }
 
 // rested says whether a binding had no turn for its pool's TTL.
-func (r *Router) rested(pool string, c Cached) bool {
+func (r *Router) rested(pool string, c Cached, now time.Duration) bool {
 	ttl := r.Rules.Pool(pool).TTL
-	return ttl > 0 && c.Idle >= ttl
+	return ttl > 0 && r.idle(c, now) >= ttl
 }
 
 // Look is for the moment right before the first byte is written to the backend.
@@ -153,11 +158,12 @@ func (t *Turn) Look() error {
 	case known && c.Epoch > t.home.Epoch:
 		return ErrAgain // by a lower epoch than it has seen no node goes
 	case t.home.Provisional || t.home.Stale:
+		t.sent = true
 		return nil
 	case !stands || !same || p.isHeld(t.session):
 		return ErrAgain
 	}
-	if t.r.lacks(cureCount) {
+	if t.looked, t.sent = now, true; t.r.lacks(cureCount) {
 		t.countLate(p)
 	}
 	return nil
@@ -166,12 +172,15 @@ func (t *Turn) Look() error {
 // detour is a home beside the binding that stands.
 func (h Home) detour() bool { return h.Stale && h.Lookup == LookupRepin }
 
-// End says that the turn is over.
-func (t *Turn) End() {
+// End says that the turn is over. It tells whether another may have run elsewhere
+// meanwhile, which is one of the stated exceptions, and counted.
+func (t *Turn) End() (stale bool) {
 	if !t.counted {
 		panic("BUG: a turn ends twice")
 	}
+	stale = t.stale()
 	t.leave()
+	return stale
 }
 
 func (t *Turn) leave() {
@@ -195,8 +204,8 @@ func (t *Turn) leave() {
 // seek finds a home for a session that has none that stands here.
 func (t *Turn) seek(ctx context.Context, propose func() string) error {
 	t.r.pools.LoadOrStore(t.pool, struct{}{})
-	now := t.r.Now()
-	k := seeker{t: t, propose: propose, until: now + t.r.wait(t.pool), heldUntil: now + heldTime}
+	k := t.seeker(propose)
+	defer k.spent()
 	for {
 		what, over := t.enter()
 		switch what {
@@ -226,9 +235,22 @@ type seeker struct {
 	t         *Turn
 	propose   func() string // nil: it was asked
 	proposal  string
+	told      bool          // what the shard's life before had said
+	began     time.Duration // later by what the proposal took
 	until     time.Duration
 	heldUntil time.Duration
+	whole     bool // it has the pool's whole wait: no answer in that says that nobody answers
 }
+
+// seeker has as much time as is left to the stream.
+func (t *Turn) seeker(propose func() string) *seeker {
+	now, wait := t.r.Now(), t.r.wait(t.pool)
+	left := max(0, max(wait, heldTime)-t.waited)
+	return &seeker{t: t, propose: propose, began: now, until: now + min(wait, left), heldUntil: now + min(heldTime, left), whole: left >= wait}
+}
+
+// spent notes what the search took.
+func (k *seeker) spent() { k.t.waited += k.t.r.Now() - k.began }
 
 // sleep waits for what closes the channel, and says whether that came in time.
 func (k *seeker) sleep(ctx context.Context, wake <-chan struct{}, until time.Duration) bool {
@@ -252,20 +274,21 @@ func (k *seeker) lease(ctx context.Context) bool {
 		return true
 	}
 	k.t.r.hurry(s)
-	if now < time.Duration(s.silent.Load()) {
+	if now >= k.until || now < time.Duration(s.silent.Load()) {
 		return false
 	}
 	if !k.sleep(ctx, wake, k.until) {
-		s.quiet(ctx, k.t.r.Now())
+		k.quiet(ctx)
 		return false
 	}
 	return true
 }
 
 // quiet has nobody waited for a while: a question had no answer in its time. One
-// whose asker left says nothing.
-func (s *section) quiet(ctx context.Context, now time.Duration) {
-	if ctx.Err() == nil && now >= time.Duration(s.silent.Load()) {
+// whose asker left, or had little time, says nothing.
+func (k *seeker) quiet(ctx context.Context) {
+	s, now := k.t.s, k.t.r.Now()
+	if k.whole && ctx.Err() == nil && now >= time.Duration(s.silent.Load()) {
 		s.silent.Store(int64(now + quietTime))
 	}
 }
@@ -278,13 +301,14 @@ func (k *seeker) ask(ctx context.Context, unused bool) (settled bool, err error)
 		return true, k.fallback(ctx)
 	}
 	t.s.wanted.Store(int64(now))
-	q := question{ask: askBind, shard: t.s.shard, session: t.session, backend: k.proposal, unused: unused}
+	q := k.question(unused)
 	before := t.unboundLookup()
 	a, kept, err := t.put(ctx, q, k.until)
 	switch {
 	case err != nil:
-		t.s.quiet(ctx, t.r.Now())
+		k.quiet(ctx)
 		return true, k.fallback(ctx)
+	case a.verdict == unbound && q.ask == askAssert: // it is to be bound elsewhere
 	case a.verdict == unbound && k.propose == nil:
 		return true, t.settle(Home{Lookup: before}) // nothing stands and nothing was proposed
 	case a.verdict == unbound:
@@ -315,6 +339,7 @@ func (k *seeker) ponder() {
 	k.proposal = k.propose()
 	k.propose = nil
 	spent := k.t.r.Now() - before
+	k.began += spent
 	k.until += spent
 	k.heldUntil += spent
 }
@@ -357,7 +382,7 @@ func (t *Turn) settle(h Home) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.alive(t.session).turns++
-	t.home, t.counted = h, true
+	t.home, t.counted, t.looked = h, true, t.r.Now()
 	return nil
 }
 
@@ -380,7 +405,7 @@ func (t *Turn) Rebind(ctx context.Context, seen Home, reason string, propose fun
 	stands, err := t.beg(ctx, q)
 	switch {
 	case stands:
-		return t.resettle(ctx, seen)
+		return t.resettle(ctx, seen, proposal)
 	case q.heavy:
 		return seen, t.settle(seen) // it is well where it is
 	case t.r.Rules.Pool(t.pool).Strict:
@@ -419,7 +444,9 @@ func (t *Turn) others() bool {
 
 // beg asks for a rebind until the leader says what stands.
 func (t *Turn) beg(ctx context.Context, q question) (stands bool, err error) {
-	until := t.r.Now() + max(t.r.wait(t.pool), wishTime)
+	began := t.r.Now()
+	until := began + max(t.r.wait(t.pool), wishTime)
+	defer func() { t.waited += t.r.Now() - began }()
 	for t.r.Now() < until && ctx.Err() == nil {
 		a, _, err := t.put(ctx, q, until)
 		if err != nil || a.verdict == bound {
@@ -428,13 +455,13 @@ func (t *Turn) beg(ctx context.Context, q question) (stands bool, err error) {
 		if a.verdict == detour || a.verdict == full || q.heavy {
 			return false, nil
 		}
-		seeker{t: t}.pause(ctx)
+		_ = rest(ctx, heldRest) // the loop looks at ctx
 	}
 	return false, context.Cause(ctx)
 }
 
 // resettle goes by what stands, after a rebind.
-func (t *Turn) resettle(ctx context.Context, seen Home) (Home, error) {
+func (t *Turn) resettle(ctx context.Context, seen Home, proposal string) (Home, error) {
 	t.home = Home{}
 	if err := t.seek(ctx, nil); err != nil {
 		return seen, errors.Join(err, t.settle(seen))
@@ -442,7 +469,6 @@ func (t *Turn) resettle(ctx context.Context, seen Home) (Home, error) {
 	if t.home.Backend != seen.Backend {
 		t.home.Lookup = LookupRepin
 	}
+	t.alone = t.alone || t.home.Backend == proposal && !t.r.Rules.Pool(t.pool).Strict
 	return t.home, nil
 }
-
-func (k seeker) pause(ctx context.Context) { k.sleep(ctx, nil, k.t.r.Now()+heldRest) }

@@ -3,11 +3,14 @@
 // it, and so are the tests that look at whole nodes from outside; anybody's
 // tests may start one:
 //
-//	c, err := testcluster.Start(ctx, testcluster.Options{Backends: 3})
-//	if err != nil { ... }
-//	defer c.Stop(ctx)
+//	c := testcluster.ForTest(t, testcluster.Options{Nodes: 3, Backends: 3})
 //	http.Get(c.Node(0).URL() + "/v1/models")
 //	c.Backend(1).Kill()
+//	c.Node(2).Kill()
+//	c.Partition([]int{0}, []int{1})
+//	c.Heal()
+//
+// Start is the same for who is no test.
 //
 // Several clusters may run side by side. What a cluster opens and writes is gone
 // after its Stop. The package must not know what its nodes are made of: it uses
@@ -27,6 +30,7 @@ import (
 	"github.com/starling-lb/starling/node"
 	"github.com/starling-lb/starling/proxy"
 	"github.com/starling-lb/starling/proxy/backend"
+	"github.com/starling-lb/starling/testcluster/fault"
 	"github.com/starling-lb/starling/testcluster/llm"
 )
 
@@ -60,13 +64,17 @@ type Cluster struct {
 	options  Options
 	nodes    []*Node
 	backends []*Backend
-	dir      string // all that the nodes write
+	dir      string       // all that the nodes write
+	links    *fault.Links // between the nodes
 }
 
 // Node is one starling of the cluster.
 type Node struct {
 	*node.Node
-	plug *plug
+	Name  string
+	plug  *plug
+	disk  *Disk
+	clock *Clock
 }
 
 // URL is the base of what clients ask, without a slash at its end.
@@ -102,7 +110,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Nodes > MaxNodes {
 		return nil, fmt.Errorf("%d nodes: %w; ask for up to %d", o.Nodes, ErrNodes, MaxNodes)
 	}
-	c := &Cluster{options: o}
+	c := &Cluster{options: o, links: fault.NewLinks()}
 	err := c.startAll(ctx, o)
 	if err == nil {
 		return c, nil
@@ -151,21 +159,13 @@ func (c *Cluster) startBackend(ctx context.Context, o Options, i int) error {
 }
 
 func (c *Cluster) startNode(ctx context.Context, o Options, i int) (*Node, error) {
-	cfg, p := c.config(ctx, o, i), newPlug()
-	n, err := node.New(cfg, node.Options{
-		Logger: o.log(cfg.Node.Name), Dial: o.Dial, ListenPeers: p.listen, ListenPacket: p.listenPacket, DialPeers: p.dial,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("node %s: %w", cfg.Node.Name, err)
-	}
-	switch err := n.Start(ctx); {
-	case errors.Is(err, syscall.EADDRINUSE) && o.UsualPorts: // taken since it was asked for
+	cfg := c.config(ctx, o, i)
+	n, err := StartNode(ctx, cfg, Seams{Links: c.links, Dial: o.Dial, Logger: o.log(cfg.Node.Name)})
+	if errors.Is(err, syscall.EADDRINUSE) && o.UsualPorts { // taken since it was asked for
 		o.UsualPorts = false
 		return c.startNode(ctx, o, i)
-	case err != nil:
-		return nil, fmt.Errorf("start node %s: %w", cfg.Node.Name, err)
 	}
-	return &Node{n, p}, nil
+	return n, err
 }
 
 // Add starts one more node, which knows all others as seeds.
@@ -177,15 +177,8 @@ func (c *Cluster) Add(ctx context.Context) error {
 	return err
 }
 
-// Kill ends node number i as a process ends that dies: its streams break, and no
-// other node is told. What it has written stays.
-func (c *Cluster) Kill(i int) {
-	n := c.nodes[i]
-	n.plug.pull()
-	now, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = n.Stop(now) // says that streams were cut and that nobody could be told, as it should be
-}
+// Kill is Node(i).Kill.
+func (c *Cluster) Kill(i int) { c.nodes[i].Kill() }
 
 // Restart starts node number i anew, on what it has written, at the addresses
 // that it had. It was killed or stopped.
@@ -253,11 +246,13 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	errs := make([]error, len(c.nodes))
 	var stops sync.WaitGroup
 	for i, n := range c.nodes {
+		n.disk.Mend() // or its last write could wait for ever
 		stops.Go(func() { errs[i] = n.Stop(ctx) })
 	}
 	stops.Wait()
 	now, cancel := context.WithCancel(ctx)
 	cancel() // nobody is left to ask a backend anything
+	c.links.Stop()
 	for _, b := range c.backends {
 		_ = b.Server.Stop(now) // says only that answers were cut, which is what a Stop that is not graceful does
 	}

@@ -93,7 +93,10 @@ func TestHungBackendThatAnswersItsCheck(t *testing.T) {
 		p.Outlier.ConsecutiveFailures, p.Outlier.BaseEjection = 3, base
 		p.Timeouts.ResponseHeader = header
 	})
-	events := c.Node(0).Events()
+	events, err := c.Node(0).Events("", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer events.Close()
 	c.faults(0, llm.Faults{Hang: true, Health: llm.HealthOK})
 	failed := 0
@@ -212,7 +215,10 @@ func TestPanicSpreadsAndSaysSo(t *testing.T) {
 			t.Fatalf("one of three is out: status %d, %s from %s", status, code, from)
 		}
 	}
-	events := n.Events()
+	events, err := n.Events("", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer events.Close()
 	c.faults(1, llm.Faults{Health: llm.HealthFail})
 	c.become(backend.Unhealthy, backend.Unhealthy, backend.Active)

@@ -1,21 +1,12 @@
 package testcluster_test
 
-import (
-	"testing"
-	"time"
-
-	"github.com/starling-lb/starling/node"
-	"github.com/starling-lb/starling/testcluster"
-)
+import "testing"
 
 // TestLastKnownWithoutAQuorum: all nodes die, and one comes back, alone: no shard
 // can elect a leader, and every session is sent where it was all the same, from
 // what the node has on its disk.
 func TestLastKnownWithoutAQuorum(t *testing.T) {
-	c := agreeing(t, 3, func(cfg *node.Config) {
-		exposed(cfg)
-		cfg.Pools[testcluster.PoolName].Sticky.BindTimeout = 250 * time.Millisecond
-	})
+	c := agreeing(t, 3, exposed)
 	k := newTalk(t, c, 40)
 	k.take(t, 3, 0, 1, 2)
 	for i := range 3 {

@@ -10,6 +10,8 @@ import (
 // plug is what a node's network to the other nodes hangs on. Once it is pulled,
 // all breaks at once, as when a process dies: nothing more gets out.
 type plug struct {
+	from net.Addr // of calls; nil: any
+
 	mu   sync.Mutex
 	out  bool
 	open map[io.Closer]struct{}
@@ -46,7 +48,7 @@ func (p *plug) pull() {
 }
 
 func (p *plug) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	c, err := new(net.Dialer).DialContext(ctx, network, address)
+	c, err := (&net.Dialer{LocalAddr: p.from}).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}

@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/starling-lb/starling/node"
 	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/proxy/backend"
 	"github.com/starling-lb/starling/testcluster"
 )
 
@@ -39,24 +42,62 @@ func sessionTurn(client *http.Client, n *testcluster.Node, session string) (stri
 type talk struct {
 	c      *testcluster.Cluster
 	client *http.Client
+	name   string // of the sessions, before their numbers
 	homes  []string
+	alone  bool // nobody can agree on homes: they need not be agreed on to be the same everywhere
 }
 
 func newTalk(t *testing.T, c *testcluster.Cluster, sessions int) *talk {
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
 	t.Cleanup(client.CloseIdleConnections)
-	return &talk{c: c, client: client, homes: make([]string, sessions)}
+	return &talk{c: c, client: client, name: "session", homes: make([]string, sessions)}
+}
+
+// moveIn has every session take its first turn. Where a node had to guess, since the
+// leader's answer did not come within the default wait, it is at home once that is
+// agreed on.
+func (k *talk) moveIn(t *testing.T, nodes ...int) {
+	t.Helper()
+	firsts := make([]string, len(k.homes))
+	for s := range k.homes {
+		eventually(t, patience, func() string {
+			b, err := sessionTurn(k.client, k.c.Node(nodes[s%len(nodes)]), fmt.Sprint(k.name, " ", s))
+			if err != nil && strings.Contains(err.Error(), string(backend.NoLeader)) {
+				return err.Error() // strict, and the answer was late
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			firsts[s] = b
+			return ""
+		})
+	}
+	guessed := 0.0
+	for _, i := range nodes {
+		eventually(t, settleTime, func() string {
+			n := metrics(t, k.c.Node(i), "starling_provisional_bindings")
+			if guessed += n; n > 0 {
+				return fmt.Sprintf("node %d has guessed %v homes", i, n)
+			}
+			return ""
+		})
+	}
+	if guessed == 0 {
+		k.homes = firsts
+	}
 }
 
 // take has every session take so many turns, at one of the nodes after the other;
 // each must be answered, and by the backend that answered the first one.
 func (k *talk) take(t *testing.T, turns int, nodes ...int) {
 	t.Helper()
+	if !k.alone && !slices.ContainsFunc(k.homes, func(home string) bool { return home != "" }) {
+		k.moveIn(t, nodes...)
+	}
 	var all sync.WaitGroup
 	for s := range k.homes {
 		all.Go(func() {
 			for i := range turns {
-				b, err := sessionTurn(k.client, k.c.Node(nodes[(s+i)%len(nodes)]), fmt.Sprint("session ", s))
+				b, err := sessionTurn(k.client, k.c.Node(nodes[(s+i)%len(nodes)]), fmt.Sprint(k.name, " ", s))
 				switch {
 				case err != nil:
 					t.Errorf("session %d, turn %d: %v", s, i, err)

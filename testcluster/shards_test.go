@@ -41,7 +41,6 @@ func agreeing(t *testing.T, nodes int, edit func(*node.Config)) *testcluster.Clu
 func sessionsOn(cfg *node.Config) {
 	pool := cfg.Pools[testcluster.PoolName]
 	sticky := proxy.DefaultSession()
-	sticky.BindTimeout = patience // on a busy machine no turn shall be placed for the time being only
 	pool.Sticky = &sticky
 	cfg.Pools[testcluster.PoolName] = pool
 	cfg.Shards.Count = 4

@@ -16,14 +16,16 @@ import (
 
 // admin is what every command has that asks a running node.
 type admin struct {
-	address, tokenFile string
-	json               bool
+	address, tokenFile, caFile string
+	json                       bool
 }
 
 // asking gives a command the flags that say whom it asks.
 func asking(c *cobra.Command, a *admin) *cobra.Command {
 	c.Flags().StringVar(&a.address, "admin", "", "`URL` of the node's admin API (default: STARLING_ADMIN, or "+client.DefaultAdmin+")")
 	c.Flags().StringVar(&a.tokenFile, "token-file", "", "`FILE` with the token that the admin API asks for")
+	c.Flags().StringVar(&a.caFile, "ca-file", "", "`FILE` with who signed the admin API's certificate (default: the system's)")
+	c.Flags().BoolVar(&a.json, "json", false, "print JSON, for programs")
 	return c
 }
 
@@ -32,7 +34,20 @@ func (a *admin) client() (*client.Client, error) {
 	if address == "" {
 		address = os.Getenv("STARLING_ADMIN")
 	}
-	return client.New(address, a.tokenFile)
+	node, err := client.New(address, a.tokenFile)
+	if err == nil && a.caFile != "" {
+		err = node.Trust(a.caFile)
+	}
+	return node, err
+}
+
+// say tells what was done.
+func (a *admin) say(c *cobra.Command, what string) error {
+	if a.json {
+		return json.NewEncoder(c.OutOrStdout()).Encode(map[string]string{"done": what})
+	}
+	_, err := fmt.Fprintln(c.OutOrStdout(), what)
+	return err
 }
 
 // list makes a command that shows what stands at a path of the admin API: as a
@@ -45,7 +60,6 @@ func list[T any](use, short string, path func(args []string) []string, args cobr
 func listAt[T any](use, short string, path func(context.Context, *client.Client, []string) ([]string, error), args cobra.PositionalArgs, table func(io.Writer, T)) *cobra.Command {
 	var a admin
 	c := asking(&cobra.Command{Use: use, Short: short, Args: args}, &a)
-	c.Flags().BoolVar(&a.json, "json", false, "print the node's own answer")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		node, err := a.client()
 		if err != nil {
@@ -95,8 +109,7 @@ func change(use, short, done string, args int, do func(context.Context, *client.
 		if whom := strings.Join(strings.Fields(strings.Join(args, " ")), " "); whom != "" { // an argument may be ""
 			said = whom + ": " + done
 		}
-		_, err = fmt.Fprintln(c.OutOrStdout(), said)
-		return err
+		return a.say(c, said)
 	}
 	return c
 }

@@ -20,13 +20,13 @@ func newBackend() *cobra.Command {
 			"drain and weigh outlive a restart and beat the configuration until they are reset.",
 	}
 	c.AddCommand(newAdd(),
-		change("remove ID", "Take a backend out of its pool; its streams run to their end", "removed", 1, removeBackend),
+		complete(change("remove ID", "Take a backend out of its pool; its streams run to their end", "removed", 1, removeBackend), backendIDs),
 		verb("drain", "Give a backend nothing new; its streams run to their end", "draining"),
 		verb("undrain", "Take a drain back", "takes streams again"),
 		verb("eject", "Take a backend out for a while, as failures would", "ejected"),
 		verb("admit", "Take an ejection back at once", "admitted"),
 		verb("reset", "Take all decisions on a backend back", "as the configuration says"),
-		change("weight ID WEIGHT", "Change a backend's share of new streams", "weight changed", 2, weighBackend),
+		complete(change("weight ID WEIGHT", "Change a backend's share of new streams", "weight changed", 2, weighBackend), backendIDs),
 	)
 	return c
 }
@@ -43,7 +43,7 @@ func newPolicy() *cobra.Command {
 		"least_response_time, consistent_hash, ip_hash. NAME \"\" goes back to the configuration's."
 	c.Flags().StringVar(&want.Second, "second", "", "policy `NAME` to measure beside it (default: the configuration's)")
 	c.Flags().Float64Var(&want.Share, "share", 0, "share of the pool's streams, 0 to 1, that the second policy places")
-	return c
+	return complete(c, poolNames, oneOf(api.Policies()...))
 }
 
 func newRebalance() *cobra.Command {
@@ -56,7 +56,7 @@ func newRebalance() *cobra.Command {
 		})
 	c.Long = "Rebalance says whether sessions of a pool are moved, between their turns, where its\n" +
 		"backends are unlike in the time of a step. It holds for all nodes, and over restarts."
-	return c
+	return complete(c, oneOf("on", "off"), poolNames)
 }
 
 func newAdd() *cobra.Command {
@@ -90,9 +90,9 @@ func onlyPool(ctx context.Context, node *client.Client) (string, error) {
 }
 
 func verb(name, short, done string) *cobra.Command {
-	return change(name+" ID", short, done, 1, func(ctx context.Context, node *client.Client, args []string) error {
+	return complete(change(name+" ID", short, done, 1, func(ctx context.Context, node *client.Client, args []string) error {
 		return node.Post(ctx, nil, "backends", args[0], name)
-	})
+	}), backendIDs)
 }
 
 func removeBackend(ctx context.Context, node *client.Client, args []string) error {

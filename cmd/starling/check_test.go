@@ -107,6 +107,9 @@ func TestHelp(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	code, out, errs := starling("version")
+	if flagged, said, _ := starling("--version"); flagged != 0 || said != out {
+		t.Errorf("--version: exit %d, %q; version says %q", flagged, said, out)
+	}
 	if code != 0 || errs != "" || !regexp.MustCompile(`^starling \S+\ncommit \S+\ngo\S+.*\n$`).MatchString(out) {
 		t.Errorf("exit %d, stdout %q, stderr %q", code, out, errs)
 	}

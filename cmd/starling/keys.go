@@ -56,8 +56,7 @@ func keyOrder(what, short string) *cobra.Command {
 		if err := node.Post(c.Context(), api.KeyOrder{Key: key}, "keys", what); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "%s: done on every node\n", what)
-		return err
+		return a.say(c, what+": done on every node")
 	}
 	return c
 }
@@ -79,6 +78,6 @@ func showMembers(w io.Writer, l api.Members) {
 		if !m.Since.IsZero() {
 			since = strings.TrimSuffix(ago(m.Since), " ago")
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1fms\t%s\t%s\n", m.Name, m.Address, m.Zone, m.State, since, m.Version, m.ConfigHash, 1000*m.RTT, age, note)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1fms\t%s\t%s\n", m.Name, dash(m.Address), m.Zone, stateText(string(m.State), m.Agreed), since, m.Version, m.ConfigHash, 1000*m.RTT, age, note)
 	}
 }

@@ -19,6 +19,9 @@ func newLists() []*cobra.Command {
 		list("pools", "List the pools", at("pools"), cobra.NoArgs, showPools),
 		list("backends", "List the backends, their state and load", at("backends"), cobra.NoArgs, showBackends),
 		newShards(),
+		newEvents(),
+		newTop(),
+		list("config", "Show the configuration in force, as a file with every key, secrets masked", at("config"), cobra.NoArgs, showConfig),
 		list("streams", "List the streams that run, oldest first", at("streams"), cobra.NoArgs, showStreams),
 	}
 }
@@ -26,12 +29,12 @@ func newLists() []*cobra.Command {
 func showStatus(w io.Writer, s api.Status) {
 	fmt.Fprintf(w, "node\t%s (%s)\n", s.Node.Name, s.Node.ID)
 	fmt.Fprintf(w, "version\t%s\n", s.Node.Version)
-	fmt.Fprintf(w, "state\t%s; the node started %s\n", s.Node.State, ago(s.Node.Started))
-	fmt.Fprintf(w, "members\t%d of %d alive\n", s.Cluster.Alive, s.Cluster.Members)
-	if s.Cluster.ID != "" {
-		fmt.Fprintf(w, "cluster\t%s; %s\n", s.Cluster.ID, quorumText(s.Cluster.MetaQuorum))
-		fmt.Fprintf(w, "shards\t%d, of which this node leads %d, and nobody %d\n", s.Shards.Count, s.Shards.Led, s.Shards.WithoutLeader)
+	fmt.Fprintf(w, "state\t%s; the node started %s\n", stateText(string(s.Node.State), s.Node.Agreed), ago(s.Node.Started))
+	if s.NotReady != "" {
+		fmt.Fprintf(w, "not ready\t%s\n", s.NotReady)
 	}
+	fmt.Fprintf(w, "members\t%d of %d alive\n", s.Cluster.Alive, s.Cluster.Members)
+	showCluster(w, s)
 	fmt.Fprintf(w, "streams\t%d running, %d waiting\n", s.Streams.InFlight, s.Streams.Waiting)
 	if s.Drain != nil {
 		end := "has no deadline"
@@ -40,7 +43,39 @@ func showStatus(w io.Writer, s api.Status) {
 		}
 		fmt.Fprintf(w, "drain\t%s (%s), %d streams finished\n", end, s.Drain.Phase, s.Drain.Finished)
 	}
-	fmt.Fprintf(w, "config\t%s\n", s.ConfigHash)
+	fmt.Fprintf(w, "config\t%s%s\n", s.ConfigHash, hashesText(s.Cluster.ConfigHashes))
+	for _, f := range s.Faults {
+		fmt.Fprintf(w, "fault\t%s\n", f)
+	}
+}
+
+func showCluster(w io.Writer, s api.Status) {
+	switch {
+	case s.Cluster.ID != "":
+		fmt.Fprintf(w, "cluster\t%s at revision %d; %s\n", s.Cluster.ID, s.Cluster.Revision, quorumText(s.Cluster.MetaQuorum))
+		fmt.Fprintf(w, "shards\t%d, of which this node leads %d, and nobody %d; something is done to %d\n", s.Shards.Count, s.Shards.Led, s.Shards.WithoutLeader, s.Shards.Steps)
+	case s.Cluster.Waits != "":
+		fmt.Fprintf(w, "cluster\tnone yet: %s\n", s.Cluster.Waits)
+	}
+	if s.Cluster.Paused != "" {
+		fmt.Fprintf(w, "repairs\trest: %s\n", s.Cluster.Paused)
+	}
+}
+
+// stateText is how a node is, and what the cluster has agreed on about it where that
+// says more.
+func stateText(state string, agreed api.Agreed) string {
+	if agreed == "" || agreed == api.ActiveNode || string(agreed) == state {
+		return state
+	}
+	return state + " (" + string(agreed) + ")"
+}
+
+func hashesText(hashes int) string {
+	if hashes < 2 {
+		return ""
+	}
+	return fmt.Sprintf("; the nodes that are alive have %d different ones", hashes)
 }
 
 func quorumText(has bool) string {
@@ -48,6 +83,10 @@ func quorumText(has bool) string {
 		return "it can decide"
 	}
 	return "it cannot decide anything now: too few of the nodes that keep its map answer"
+}
+
+func showConfig(w io.Writer, c api.Config) {
+	fmt.Fprintf(w, "# %s of %s, read %s\n%s", c.Hash, dash(c.File), ago(c.Read), c.YAML)
 }
 
 func showPools(w io.Writer, l api.Pools) {

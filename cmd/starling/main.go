@@ -40,8 +40,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 		Short:         "A load balancer for long streams",
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Version:       node.Version().Version,
 	}
-	root.AddCommand(newServe(), newReload(), newCheck(), newDev(), newVersion(), newBackend(), newPolicy(), newRebalance(), newSession(), newMove(), newNode(), newRecover(), newKeys())
+	root.SetVersionTemplate(versionText(node.Version()))
+	root.AddCommand(newServe(), newReload(), newUpgrade(), newCheck(), newDev(), newVersion(), newBackend(), newPolicy(), newRebalance(), newSession(), newMove(), newNode(), newRecover(), newKeys(), newChaos(), newChaosNode())
 	root.AddCommand(newLists()...)
 	root.SetArgs(args)
 	root.SetOut(stdout)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -30,6 +31,9 @@ func newReload() *cobra.Command {
 		said := "is in force already"
 		if got.Changed {
 			said = "is in force now"
+		}
+		if a.json {
+			return json.NewEncoder(c.OutOrStdout()).Encode(got)
 		}
 		_, err = fmt.Fprintf(c.OutOrStdout(), "configuration %s %s\n", got.ConfigHash, said)
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-lb/starling/node"
+	"github.com/starling-lb/starling/node/handover"
 )
 
 const (
@@ -28,7 +29,8 @@ func newServe() *cobra.Command {
 		Short: "Run a node in the foreground",
 		Long: "Serve runs a node until SIGTERM or SIGINT, which drain it; a second one ends it at\n" +
 			"once. SIGHUP reads the configuration again, as a change of the file does; SIGUSR1\n" +
-			"opens the access log anew. It logs to standard error, and says\n" +
+			"opens the access log anew; SIGUSR2 upgrades, as starling upgrade does. It listens at\n" +
+			"the sockets that systemd hands in, logs to standard error, and says\n" +
 			"\"ready proxy=ADDR[,ADDR] admin=ADDR\" on standard output once it serves.\n" +
 			"Exit: 0 drained, 1 error, 2 bad usage or configuration, 3 the drain deadline cut\n" +
 			"streams, 4 ended by a second signal.",
@@ -40,22 +42,11 @@ func newServe() *cobra.Command {
 }
 
 func serve(c *cobra.Command, path string) error {
-	config, err := node.Load(path)
-	if err != nil {
-		return err
-	}
-	log := config.Log.Logger(c.ErrOrStderr())
-	for _, h := range node.Hints(config) {
-		log.Info("hint", "text", h)
-	}
-	n, err := node.New(config, node.Options{Logger: log, File: path})
-	if err != nil {
-		return err
-	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
-	if err := n.Start(c.Context()); err != nil {
+	n, log, err := begin(c, path)
+	if err != nil {
 		return err
 	}
 	defer startTidying(c.Context())()
@@ -65,6 +56,40 @@ func serve(c *cobra.Command, path string) error {
 	return calls.drain(n.DrainTimeout())
 }
 
+// begin starts the node, as the heir of another process where that wants it.
+func begin(c *cobra.Command, path string) (n *node.Node, log *slog.Logger, err error) {
+	opt := node.Options{File: path, Notify: os.Getenv("NOTIFY_SOCKET")}
+	if opt.Before, err = handover.Inherit(); err != nil {
+		return nil, nil, err
+	}
+	if opt.Before != nil {
+		defer func() {
+			if err != nil {
+				_ = opt.Before.Fail(err)
+			}
+		}()
+	}
+	if opt.Sockets, err = handover.Activated(); err != nil {
+		return nil, nil, err
+	}
+	if opt.Program, err = handover.Self(); err != nil {
+		return nil, nil, err
+	}
+	config, err := node.Load(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	log = config.Log.Logger(c.ErrOrStderr())
+	for _, h := range node.Hints(config) {
+		log.Info("hint", "text", h)
+	}
+	opt.Logger = log
+	if n, err = node.New(config, opt); err != nil {
+		return nil, nil, err
+	}
+	return n, log, n.Start(c.Context())
+}
+
 // calls is what signals ask of a node.
 type calls struct {
 	node    *node.Node
@@ -72,8 +97,8 @@ type calls struct {
 	log     *slog.Logger
 }
 
-// awaitEnd returns at the first signal that ends the node, or when it has left its
-// cluster.
+// awaitEnd returns at the first signal that ends the node, when it has left its
+// cluster, or when another process is the node.
 func (c calls) awaitEnd() {
 	for {
 		select {
@@ -81,6 +106,8 @@ func (c calls) awaitEnd() {
 			if c.ends(s) {
 				return
 			}
+		case <-c.node.Succeeded():
+			return
 		case <-c.node.Left():
 			c.log.Info("the node has left its cluster, and ends")
 			return
@@ -99,13 +126,22 @@ func (c calls) ends(s os.Signal) bool {
 		if err := c.node.ReopenAccessLog(); err != nil {
 			c.log.Warn("access log cannot be opened anew; the old file is written on", "err", err)
 		}
-	default:
-		c.log.Warn("signal ignored: what it asks for is not supported yet", "signal", s)
+	case syscall.SIGUSR2:
+		go c.upgrade()
 	}
 	return false
 }
 
-// drain stops the node; a second signal hurries it.
+// upgrade has another process become the node. What comes of it is in the log; the
+// node's Stop waits for it.
+func (c calls) upgrade() {
+	if _, err := c.node.Upgrade(context.Background()); err != nil {
+		c.log.Warn("not upgraded", "err", err)
+	}
+}
+
+// drain stops the node; a second signal hurries it. Where another process is the node,
+// the first is meant for both, and this one ends as it does anyway.
 func (c calls) drain(limit time.Duration) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -113,6 +149,7 @@ func (c calls) drain(limit time.Duration) error {
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
+	handed := c.node.HandedOver()
 	stopped := make(chan error, 1)
 	go func() { stopped <- c.node.Stop(ctx) }()
 	for {
@@ -124,6 +161,11 @@ func (c calls) drain(limit time.Duration) error {
 			return err
 		case s := <-c.signals:
 			if !c.ends(s) {
+				continue
+			}
+			if handed {
+				handed = false
+				c.log.Info("another process is the node; this one ends with its last stream, or at once at the next signal", "signal", s)
 				continue
 			}
 			cancel()

@@ -14,9 +14,13 @@ func newVersion() *cobra.Command {
 		Short: "Print version, commit and Go version",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			b := node.Version()
-			_, err := fmt.Fprintf(c.OutOrStdout(), "starling %s\ncommit %s\n%s\n", b.Version, b.Commit, b.Go)
+			_, err := fmt.Fprint(c.OutOrStdout(), versionText(node.Version()))
 			return err
 		},
 	}
+}
+
+// versionText is what the command and the flag print.
+func versionText(b node.Build) string {
+	return fmt.Sprintf("starling %s\ncommit %s\n%s\n", b.Version, b.Commit, b.Go)
 }

@@ -33,6 +33,9 @@ type fakeNode struct {
 	status   api.Status
 	backends api.Backends
 	streams  api.StreamList
+	pools    api.Pools
+	members  api.Members
+	shards   api.ShardList
 	ready    error
 	limit    int           // the last one asked for
 	changed  string        // by an operator, the last
@@ -40,6 +43,8 @@ type fakeNode struct {
 	entered  chan struct{} // if not nil, gets one for each Status and Streams
 	leave    chan struct{} // if not nil, Status waits for it
 	feed     fakeFeed
+	followed string   // what of the events was asked for
+	ordered  []string // what operators are noted to have done
 }
 
 func (n *fakeNode) Status() api.Status {
@@ -66,17 +71,28 @@ func (n *fakeNode) enter() {
 
 func (n *fakeNode) Backends() api.Backends { return n.backends }
 func (n *fakeNode) Ready() error           { return n.ready }
-func (n *fakeNode) Events() Feed           { return n.feed }
+func (n *fakeNode) Configuration() (api.Config, error) {
+	return api.Config{Hash: "9c1185a5c5e9", Config: map[string]any{"pools": map[string]any{}}, YAML: "pools: {}\n"}, n.refusal
+}
+func (n *fakeNode) Ordered(what string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ordered = append(n.ordered, what)
+}
+func (n *fakeNode) Events(after string, last int) (Feed, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.followed = fmt.Sprintf("%s %d", after, last)
+	return n.feed, n.refusal
+}
 func (n *fakeNode) Keys(context.Context) (api.Keys, error) {
 	return api.Keys{Nodes: []api.NodeKeys{{ID: "n", Name: "lb-1", Keys: []string{"0a1b2c3d"}}}}, nil
 }
 func (n *fakeNode) ChangeKeys(_ context.Context, order, key string) error {
 	return n.change("%s %s", order, key)
 }
-func (n *fakeNode) Members() api.Members { return api.Members{Members: []api.Member{}} }
-func (n *fakeNode) Shards(context.Context) api.ShardList {
-	return api.ShardList{Shards: []api.Shard{}}
-}
+func (n *fakeNode) Members() api.Members                 { return n.members }
+func (n *fakeNode) Shards(context.Context) api.ShardList { return n.shards }
 
 // change notes what an operator changed, and refuses it if the test says so.
 func (n *fakeNode) change(format string, args ...any) error {
@@ -86,7 +102,7 @@ func (n *fakeNode) change(format string, args ...any) error {
 	return n.refusal
 }
 
-func (n *fakeNode) Pools() api.Pools { return api.Pools{} }
+func (n *fakeNode) Pools() api.Pools { return n.pools }
 func (n *fakeNode) AddBackend(pool string, b api.NewBackend) error {
 	return n.change("add %s %+v", pool, b)
 }
@@ -103,11 +119,20 @@ func (n *fakeNode) DrainNode(context.Context) error { return n.change("drain") }
 func (n *fakeNode) LeaveNode(context.Context) error { return n.change("leave") }
 func (n *fakeNode) StayNode(context.Context) error  { return n.change("stay") }
 
+func (n *fakeNode) Upgrade(context.Context) (api.Upgraded, error) {
+	return api.Upgraded{PID: 4711, Version: "v9", Took: 0.5, Waited: 0.25, Streams: 3}, n.change("upgrade")
+}
+
 func (n *fakeNode) Reload(context.Context) (api.Reloaded, error) {
 	return api.Reloaded{ConfigHash: "0a1b2c3d4e5f", Changed: true}, n.change("reload")
 }
 
-func (n *fakeNode) ResetShard(_ context.Context, id string) error { return n.change("reset %s", id) }
+func (n *fakeNode) ResetShard(_ context.Context, id string, empty bool) error {
+	if empty {
+		return n.change("empty %s", id)
+	}
+	return n.change("reset %s", id)
+}
 
 func (n *fakeNode) MoveSession(_ context.Context, pool, key, backend string) error {
 	return n.change("move %s %s %s", pool, key, backend)
@@ -135,7 +160,7 @@ type rig struct {
 }
 
 func newRig() *rig {
-	return &rig{cfg: Config{Address: "127.0.0.1:0"}, node: &fakeNode{}, reg: prometheus.NewRegistry(), log: &syncBuffer{}}
+	return &rig{cfg: Config{Address: "127.0.0.1:0"}, node: &fakeNode{members: api.Members{Members: []api.Member{}}, shards: api.ShardList{Shards: []api.Shard{}}}, reg: prometheus.NewRegistry(), log: &syncBuffer{}}
 }
 
 func (r *rig) options() Options {

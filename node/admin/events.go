@@ -21,13 +21,26 @@ type Feed interface {
 	Close()
 }
 
-// events streams every change of state from now on, as server-sent events.
+// maxRecent is how many past events may be asked for; more are not kept.
+const maxRecent = 1000
+
+// events streams every change of state from now on, or behind an event that the
+// client knows, as server-sent events.
 func (s *Server) events(c *call) error {
-	c.Response.Header.SetContentType("text/event-stream")
+	last, err := c.number("recent", 0, 0, maxRecent)
+	if err != nil {
+		return err
+	}
 	if c.IsHead() {
+		c.Response.Header.SetContentType("text/event-stream")
 		return nil
 	}
-	conn, feed := c.Conn(), s.opt.Node.Events()
+	feed, err := s.opt.Node.Events(string(c.Request.Header.Peek("Last-Event-ID")), last)
+	if err != nil {
+		return err
+	}
+	c.Response.Header.SetContentType("text/event-stream")
+	conn := c.Conn()
 	c.SetBodyStreamWriter(func(w *bufio.Writer) {
 		defer feed.Close()
 		put := func(format string, args ...any) bool {
@@ -37,16 +50,22 @@ func (s *Server) events(c *call) error {
 			_, _ = fmt.Fprintf(w, format, args...) // Flush says how it went
 			return w.Flush() == nil
 		}
-		for ok := put(": each event is one change; GET /v1/backends has the states it starts from\n\n"); ok; {
-			ok = s.feed(feed, put)
+		past, cancel := context.WithCancel(s.ctx)
+		cancel()
+		if !put(": each event is one change; GET /v1/backends has the states it starts from\n\n") || !s.feed(past, feed, put) {
+			return
+		}
+		for ok := put(": live\n\n"); ok; {
+			ok = s.feed(s.ctx, feed, put)
 		}
 	})
 	return nil
 }
 
-// feed puts the next events, or a sign of life; false when it is over.
-func (s *Server) feed(f Feed, put func(string, ...any) bool) bool {
-	ctx, cancel := context.WithTimeout(s.ctx, eventsPing)
+// feed puts the next events, or a sign of life; with a context that has ended, what
+// there is. It is false when it is over.
+func (s *Server) feed(ctx context.Context, f Feed, put func(string, ...any) bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, eventsPing)
 	defer cancel()
 	list, err := f.Next(ctx)
 	switch {
@@ -60,7 +79,11 @@ func (s *Server) feed(f Feed, put func(string, ...any) bool) bool {
 		if err != nil {
 			panic("BUG: an event that JSON cannot hold: " + err.Error())
 		}
-		if !put("event: %s\ndata: %s\n\n", e.Kind, text) {
+		id := "" // one that is lost changes nothing of where to go on
+		if e.ID != "" {
+			id = "id: " + e.ID + "\n"
+		}
+		if !put("%sevent: %s\ndata: %s\n\n", id, e.Kind, text) {
 			return false
 		}
 	}

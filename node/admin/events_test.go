@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/starling-lb/starling/node/api"
-	"github.com/starling-lb/starling/proxy/backend"
 )
 
 // fakeFeed gives what its test puts in, and tells of its end.
@@ -70,7 +69,7 @@ func TestEventsAreStreamed(t *testing.T) {
 		api.Event
 		want string
 	}{
-		{api.Event{Kind: api.StateEvent, Pool: "llm", Backend: "b1", From: backend.Active, To: backend.Ejected, Reason: "5 failures"}, `"backend":"b1","from":"active","to":"ejected","reason":"5 failures"}`},
+		{api.Event{Kind: api.StateEvent, Pool: "llm", Backend: "b1", From: "active", To: "ejected", Reason: "5 failures"}, `"backend":"b1","from":"active","to":"ejected","reason":"5 failures"}`},
 		{api.Event{Kind: api.PanicEvent, Pool: "llm", Panic: true}, `"pool":"llm","panic":true}`},
 		{api.Event{Kind: api.LostEvent, Lost: 3}, `"lost":3}`},
 	} {
@@ -105,5 +104,65 @@ func TestStopEndsEvents(t *testing.T) {
 	case <-r.node.feed.closed:
 	default:
 		t.Error("the feed goes on after Stop")
+	}
+}
+
+// Where to begin is the node's to know: the handler passes on what was asked.
+func TestWhereEventsBegin(t *testing.T) {
+	r := newRig()
+	r.node.feed = fakeFeed{make(chan api.Event), make(chan struct{})}
+	r.node.refusal = refuse(BadRequest, "no")
+	s := r.start(t)
+	for _, c := range []struct{ request, field, want string }{
+		{"GET /v1/events", "X: y", " 0"},
+		{"GET /v1/events?recent=20", "X: y", " 20"},
+		{"GET /v1/events?recent=1000", "Last-Event-ID: 5f0c1e9a-17", "5f0c1e9a-17 1000"},
+	} {
+		ask(t, s, c.request, c.field).wantError(t, BadRequest, "no")
+		if r.node.followed != c.want {
+			t.Errorf("%s: asked for %q, want %q", c.request, r.node.followed, c.want)
+		}
+	}
+	ask(t, s, "GET /v1/events?recent=1001").wantError(t, BadRequest, "0 to 1000")
+}
+
+// An id goes out with its event, and none with what was lost.
+func TestEventsHaveIDs(t *testing.T) {
+	r := newRig()
+	r.node.feed = fakeFeed{make(chan api.Event), make(chan struct{})}
+	s := r.start(t)
+	_, in := follow(t, s)
+	readUntil(t, in, ": live\n")
+	r.node.feed.events <- api.Event{Kind: api.StateEvent, ID: "a-1"}
+	if text := readUntil(t, in, "data: "); !strings.Contains(text, "\nid: a-1\nevent: state\ndata: {\"id\":\"a-1\",\"kind\":\"state\",\"time\":\"0001-01-01T00:00:00Z\"}\n") {
+		t.Errorf("got %q", text)
+	}
+	r.node.feed.events <- api.Event{Kind: api.LostEvent, Lost: 2}
+	if text := readUntil(t, in, "data: "); strings.Contains(text, "id:") || !strings.Contains(text, "\nevent: lost\n") {
+		t.Errorf("got %q", text)
+	}
+}
+
+// What operators do is an event, whoever they are; a session's key is not told.
+func TestOrdersAreNoted(t *testing.T) {
+	r := newRig()
+	s := r.start(t)
+	for _, c := range []struct{ method, path, body string }{
+		{"POST", "/v1/backends/b1/drain", ""},
+		{"POST", "/v1/pools/llm/policy", `{"policy":"random"}`},
+		{"POST", "/v1/sessions/llm/private/move", `{"backend":"b2"}`},
+		{"POST", "/v1/keys/use", `{"key":"c2VjcmV0"}`},
+	} {
+		if status, text := post(t, s, c.method, c.path, c.body); status != 200 {
+			t.Errorf("%s: %d %s", c.path, status, text)
+		}
+	}
+	want := []string{"drain backend, backend b1", "set policy, pool llm, policy random, share 0", "move session, pool llm, backend b2", "use a gossip key"}
+	if got := strings.Join(r.node.ordered, "; "); got != strings.Join(want, "; ") {
+		t.Errorf("noted %s", got)
+	}
+	r.node.refusal = refuse(Conflict, "no")
+	if status, _ := post(t, s, "POST", "/v1/backends/b1/drain", ""); status != 409 || len(r.node.ordered) != len(want) {
+		t.Errorf("what was refused: status %d, noted %v", status, r.node.ordered[len(want):])
 	}
 }

@@ -35,6 +35,14 @@ func (s *Server) members(c *call) error { return putJSON(&c.Response, s.opt.Node
 
 func (s *Server) shards(c *call) error { return putJSON(&c.Response, s.opt.Node.Shards(s.ctx)) }
 
+func (s *Server) config(c *call) error {
+	config, err := s.opt.Node.Configuration()
+	if err != nil {
+		return err
+	}
+	return putJSON(&c.Response, config)
+}
+
 func (s *Server) session(c *call) error {
 	one, err := s.opt.Node.Session(s.ctx, c.path["pool"], c.path["key"])
 	if err != nil {

@@ -73,7 +73,7 @@ func TestRefusals(t *testing.T) {
 		code    Code
 		words   string
 	}{
-		{"GET /", NotFound, `"/"`},
+		{"GET /v1", NotFound, `"/v1"`},
 		{"GET /v1/statsu", NotFound, `"/v1/statsu"`},
 		{"GET /v1/status/", NotFound, `"/v1/status/"`},
 		{"GET //v1/status", NotFound, `"//v1/status"`},

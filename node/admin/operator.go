@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 
@@ -38,9 +39,7 @@ func (s *Server) removeBackend(c *call) error {
 }
 
 func (s *Server) weighBackend(c *call) error {
-	var want struct {
-		Weight int `json:"weight"`
-	}
+	var want api.Weight
 	if err := c.readJSON(&want); err != nil {
 		return err
 	}
@@ -101,11 +100,13 @@ func (s *Server) ruleNode(verb string, do func(context.Context) error) func(*cal
 	}
 }
 
-func (s *Server) resetShard(c *call) error {
-	if err := s.opt.Node.ResetShard(s.ctx, c.path["id"]); err != nil {
-		return err
+func (s *Server) resetShard(empty bool) func(*call) error {
+	return func(c *call) error {
+		if err := s.opt.Node.ResetShard(s.ctx, c.path["id"], empty); err != nil {
+			return err
+		}
+		return s.done(c, "reset shard", "shard", c.path["id"], "empty", empty)
 	}
-	return s.done(c, "reset shard", "shard", c.path["id"])
 }
 
 func (s *Server) reload(c *call) error {
@@ -113,14 +114,35 @@ func (s *Server) reload(c *call) error {
 	if err != nil {
 		return err
 	}
-	s.opt.Logger.Info("operator: reload", "client", c.RemoteAddr().String(), "request_id", c.id)
+	s.note(c, "reload")
+	return putJSON(&c.Response, answer)
+}
+
+func (s *Server) upgrade(c *call) error {
+	answer, err := s.opt.Node.Upgrade(s.ctx)
+	if err != nil {
+		return err
+	}
+	s.note(c, "upgrade", "pid", answer.PID)
 	return putJSON(&c.Response, answer)
 }
 
 // done answers a change that was made, and leaves a line of who made it.
 func (s *Server) done(c *call, what string, about ...any) error {
-	s.opt.Logger.Info("operator: "+what, append(about, "client", c.RemoteAddr().String(), "request_id", c.id)...)
+	s.note(c, what, about...)
 	return putJSON(&c.Response, struct{}{})
+}
+
+// note leaves a line in the log, and an event.
+func (s *Server) note(c *call, what string, about ...any) {
+	text := what
+	for i := 0; i+1 < len(about); i += 2 {
+		if about[i+1] != "" {
+			text += fmt.Sprintf(", %v %v", about[i], about[i+1])
+		}
+	}
+	s.opt.Node.Ordered(text)
+	s.opt.Logger.Info("operator: "+what, append(about, "client", c.RemoteAddr().String(), "request_id", c.id)...)
 }
 
 // readJSON reads the body into v, strictly: what v does not know is an error

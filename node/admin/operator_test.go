@@ -54,6 +54,7 @@ func TestOperator(t *testing.T) {
 		{"POST /v1/node/drain", "", "drain"},
 		{"POST /v1/node/leave", "", "leave"},
 		{"POST /v1/shards/3/reset", "", "reset 3"},
+		{"POST /v1/shards/3/empty", "", "empty 3"},
 		{"POST /v1/node/undrain", "", "stay"},
 		{"POST /v1/sessions/llm/a%2Fb%20c/move", `{"backend": "b1"}`, "move llm a/b c b1"},
 		{"POST /v1/pools/llm/policy", `{"policy": "p2c", "second": "random", "share": 0.1}`, "policy llm p2c, 0.1 of random"},

@@ -16,45 +16,12 @@ type route struct {
 	do     func(*call) error
 	who    access
 	query  []string // the parameters it knows
-	body   bool     // it takes one, of JSON
-}
 
-func (s *Server) table(pprof bool) []route {
-	routes := []route{
-		{method: "GET", path: "/healthz", do: s.healthz, who: everyone},
-		{method: "GET", path: "/readyz", do: s.readyz, who: everyone},
-		{method: "GET", path: "/metrics", do: s.metrics(), who: scrapers},
-		{method: "GET", path: "/v1/status", do: s.status},
-		{method: "GET", path: "/v1/members", do: s.members},
-		{method: "GET", path: "/v1/shards", do: s.shards},
-		{method: "GET", path: "/v1/keys", do: s.keys},
-		{method: "POST", path: "/v1/keys/install", do: s.changeKeys("install"), body: true},
-		{method: "POST", path: "/v1/keys/use", do: s.changeKeys("use"), body: true},
-		{method: "POST", path: "/v1/keys/remove", do: s.changeKeys("remove"), body: true},
-		{method: "GET", path: "/v1/backends", do: s.backends},
-		{method: "GET", path: "/v1/streams", do: s.streams, query: []string{"limit"}},
-		{method: "GET", path: "/v1/pools", do: s.pools},
-		{method: "GET", path: "/v1/events", do: s.events},
-		{method: "POST", path: "/v1/pools/{pool}/backends", do: s.addBackend, body: true},
-		{method: "DELETE", path: "/v1/pools/{pool}/backends/{id}", do: s.removeBackend},
-		{method: "POST", path: "/v1/pools/{pool}/policy", do: s.setPolicy, body: true},
-		{method: "POST", path: "/v1/pools/{pool}/rebalance", do: s.setRebalance, body: true},
-		{method: "GET", path: "/v1/sessions/{pool}/{key}", do: s.session},
-		{method: "POST", path: "/v1/sessions/{pool}/{key}/move", do: s.moveSession, body: true},
-		{method: "POST", path: "/v1/shards/{id}/reset", do: s.resetShard},
-		{method: "POST", path: "/v1/reload", do: s.reload},
-		{method: "POST", path: "/v1/node/drain", do: s.ruleNode("drain", s.opt.Node.DrainNode)},
-		{method: "POST", path: "/v1/node/leave", do: s.ruleNode("leave", s.opt.Node.LeaveNode)},
-		{method: "POST", path: "/v1/node/undrain", do: s.ruleNode("undrain", s.opt.Node.StayNode)},
-		{method: "POST", path: "/v1/backends/{id}/weight", do: s.weighBackend, body: true},
-	}
-	for _, verb := range []Verb{Drain, Undrain, Eject, Admit, Reset} {
-		routes = append(routes, route{method: "POST", path: "/v1/backends/{id}/" + string(verb), do: s.changeBackend(verb)})
-	}
-	if pprof {
-		routes = append(routes, s.profiles()...)
-	}
-	return routes
+	takes any    // a zero body; nil: it takes none
+	gives any    // a zero answer, or a text; nil: {}
+	mime  string // of the answer; "": JSON
+	says  string // what it is for, in a line
+	codes []Code // its refusals besides the usual ones
 }
 
 // call is one request that is being answered. It ends with its handler.
@@ -99,7 +66,7 @@ func (s *Server) answer(c *call) error {
 	if err := c.readQuery(found); err != nil {
 		return err
 	}
-	if len(c.PostBody()) > 0 && !found.body {
+	if len(c.PostBody()) > 0 && found.takes == nil {
 		return refuse(BadRequest, "%s %s takes no body", found.method, found.path)
 	}
 	return found.do(c)

@@ -12,8 +12,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,8 +43,13 @@ type Node interface {
 	Shards(context.Context) api.ShardList
 	Session(ctx context.Context, pool, key string) (api.Session, error)
 	Streams(limit int) api.StreamList // the oldest ones, oldest first
-	Events() Feed                     // of all changes from now on
-	Ready() error                     // nil: it may get traffic; else why not
+	Configuration() (api.Config, error)
+	Ready() error // nil: it may get traffic; else why not
+
+	// Events are the changes behind the one with the id after, or, where that is
+	// empty, the last few; and what comes.
+	Events(after string, last int) (Feed, error)
+	Ordered(what string) // notes what an operator did
 	Operator
 	Keeper
 }
@@ -60,8 +67,9 @@ type Operator interface {
 	DrainNode(ctx context.Context) error
 	LeaveNode(ctx context.Context) error
 	StayNode(ctx context.Context) error
-	ResetShard(ctx context.Context, id string) error
+	ResetShard(ctx context.Context, id string, empty bool) error
 	Reload(ctx context.Context) (api.Reloaded, error)
+	Upgrade(ctx context.Context) (api.Upgraded, error) // ends with the node, not with the client
 }
 
 // Verb is what an operator may do to a backend without saying more.
@@ -82,6 +90,7 @@ type Options struct {
 	Gatherer prometheus.Gatherer // the node's own registry, never the default one
 	Logger   *slog.Logger
 	Listen   func(ctx context.Context, network, address string) (net.Listener, error)
+	Begin    <-chan struct{} // closed when connections are to be taken in; nil: at once
 }
 
 // Server serves the admin API on one address.
@@ -97,6 +106,9 @@ type Server struct {
 	ctx     context.Context // ends when Stop begins
 	cancel  context.CancelFunc
 	ln      net.Listener // nil before Start
+
+	paused    atomic.Bool // no connection is taken in
+	accepting sync.WaitGroup
 }
 
 // New reads the token and the certificate, and opens nothing.
@@ -156,8 +168,40 @@ func (s *Server) Start(ctx context.Context) error {
 		s.opt.Logger.Warn("admin API has no certificate: its token crosses the network in clear", "address", ln.Addr().String())
 	}
 	s.ln = ln
-	s.tasks.Go(s.acceptLoop)
+	s.accept()
 	return nil
+}
+
+func (s *Server) accept() {
+	s.accepting.Add(1)
+	s.tasks.Go(func() {
+		defer s.accepting.Done()
+		s.acceptLoop()
+	})
+}
+
+// Socket is where it listens; nil before Start.
+func (s *Server) Socket() net.Listener { return s.ln }
+
+// Pause has no more connections taken in, until Resume or the end; who connects waits
+// in the socket. Whoever was taken in is answered.
+func (s *Server) Pause() error {
+	ln, ok := s.ln.(interface{ SetDeadline(time.Time) error })
+	if !ok {
+		return errors.New("admin API: its socket cannot be made to wait")
+	}
+	s.paused.Store(true)
+	_ = ln.SetDeadline(time.Unix(1, 0)) // it fails where it is closed
+	s.accepting.Wait()
+	return nil
+}
+
+// Resume takes connections in again.
+func (s *Server) Resume() {
+	if s.paused.Swap(false) && s.ctx.Err() == nil {
+		_ = s.ln.(interface{ SetDeadline(time.Time) error }).SetDeadline(time.Time{})
+		s.accept()
+	}
 }
 
 // Addr is where it listens; nil before Start.
@@ -192,12 +236,19 @@ func (s *Server) Stop(ctx context.Context) error {
 }
 
 func (s *Server) acceptLoop() {
+	if s.opt.Begin != nil {
+		select {
+		case <-s.opt.Begin:
+		case <-s.ctx.Done():
+			return
+		}
+	}
 	for {
 		c, err := s.ln.Accept()
 		switch {
 		case err == nil:
 			s.take(c)
-		case s.ctx.Err() != nil:
+		case s.ctx.Err() != nil, s.paused.Load() && errors.Is(err, os.ErrDeadlineExceeded):
 			return
 		case errors.Is(err, net.ErrClosed):
 			s.opt.Logger.Error("admin API stopped listening", "err", err)

@@ -30,6 +30,11 @@ type Status struct {
 	Streams    Streams `json:"streams"`
 	Drain      *Drain  `json:"drain"`
 	ConfigHash string  `json:"config_hash"`
+
+	NotReady string   `json:"not_ready"` // why the node shall get no traffic; empty: it may
+	Faults   []string `json:"faults"`    // what a person should see to
+
+	Elders []Elder `json:"elders"` // older processes of the node that still carry streams, which are counted above
 }
 
 // Node is the node that answers.
@@ -39,6 +44,9 @@ type Node struct {
 	Version string              `json:"version"`
 	State   backend.MemberState `json:"state"`
 	Started time.Time           `json:"started"`
+	PID     int                 `json:"pid"` // of the process that answers
+
+	Agreed Agreed `json:"agreed"`
 }
 
 // Cluster is what this node sees of its cluster.
@@ -47,6 +55,12 @@ type Cluster struct {
 	Members    int    `json:"members"`
 	Alive      int    `json:"alive"`
 	MetaQuorum bool   `json:"meta_quorum"`
+
+	Revision     uint64 `json:"revision"`      // of the newest map that this node knows; 0: none
+	Level        uint32 `json:"level"`         // what every node of the cluster can do
+	Waits        string `json:"waits"`         // why there is no cluster yet; empty: there is, or this node is alone
+	Paused       string `json:"paused"`        // why nothing is repaired now; empty: it would be
+	ConfigHashes int    `json:"config_hashes"` // different configurations among the nodes that are alive
 }
 
 // Shards counts the shards and those that this node leads.
@@ -54,12 +68,17 @@ type Shards struct {
 	Count         int `json:"count"`
 	Led           int `json:"led"`
 	WithoutLeader int `json:"without_leader"`
+
+	Steps int `json:"steps"` // shards to which something is done
+	Still int `json:"still"` // and of them those where it has stood still for long
 }
 
 // Streams counts what runs and what waits on this node.
 type Streams struct {
 	InFlight int64 `json:"in_flight"`
 	Waiting  int64 `json:"waiting"`
+
+	Ended map[backend.Reason]int64 `json:"ended"` // since the node started, by why
 }
 
 // Drain is a drain under way: when it ends at the latest, and in how many
@@ -126,6 +145,14 @@ type NewBackend struct {
 	MaxStreams int    `json:"max_streams"` // 0: what the pool says
 }
 
+// Weight is the body of POST /v1/backends/{id}/weight.
+type Weight struct {
+	Weight int `json:"weight"`
+}
+
+// Policies are the words that a Policy may hold.
+func Policies() []string { return backend.Policies() }
+
 // Policy is the body of POST /v1/pools/{pool}/policy: how a pool's backends are
 // chosen. What is empty is as the configuration says.
 type Policy struct {
@@ -153,6 +180,16 @@ type Pool struct {
 	Second     string    `json:"second"`       // policy that is measured beside the first; "": none
 	Share      float64   `json:"second_share"` // of the streams that it places
 	Rebalance  Rebalance `json:"rebalance"`
+	Sessions   int       `json:"sessions"` // that are bound, in the shards that this node leads
+	Moves      Moves     `json:"moves"`
+}
+
+// Moves counts what became of sessions in the shards that this node leads, since
+// it started.
+type Moves struct {
+	Done      int64 `json:"done"`      // moved between two of their turns
+	Cancelled int64 `json:"cancelled"` // stayed, for a turn of theirs ran on
+	Rebound   int64 `json:"rebound"`   // live elsewhere since their backend is gone
 }
 
 // Rebalance is what moves sessions between backends, as the shards that this node
@@ -206,30 +243,17 @@ type Stream struct {
 	Phase        string    `json:"phase"`     // the step of its road that it is in
 	Client       string    `json:"client"`    // address, without the port where a trusted proxy told it
 	BytesOut     int64     `json:"bytes_out"` // of the answer, to the client
+
+	PID int `json:"pid,omitempty"` // of the older process that carries it; 0: of none
 }
 
-// EventKind says what changed.
-type EventKind string
-
-// The kinds of event; the list is closed.
-const (
-	StateEvent  EventKind = "state"  // of a backend
-	PanicEvent  EventKind = "panic"  // of a pool: it began or ended
-	LostEvent   EventKind = "lost"   // the reader was too slow for some
-	ReloadEvent EventKind = "reload" // of the configuration: reason says what came of it
-)
-
-// Event is one change, as GET /v1/events streams them.
-type Event struct {
-	Kind    EventKind     `json:"kind"`
-	Time    time.Time     `json:"time"`
-	Pool    string        `json:"pool,omitempty"`
-	Backend string        `json:"backend,omitempty"`
-	From    backend.State `json:"from,omitempty"` // as to where an ejection went on, or a drain was over
-	To      backend.State `json:"to,omitempty"`
-	Panic   bool          `json:"panic,omitempty"` // of PanicEvent: it began
-	Reason  string        `json:"reason,omitempty"`
-	Lost    int           `json:"lost,omitempty"` // of LostEvent: how many, before the next
+// Config answers GET /v1/config. Secrets are masked.
+type Config struct {
+	Hash   string         `json:"hash"`
+	File   string         `json:"file"`   // empty: the node was started without one
+	Read   time.Time      `json:"read"`   // when what is in force was read
+	Config map[string]any `json:"config"` // with every key, as in the file
+	YAML   string         `json:"yaml"`   // the same, as a file
 }
 
 // Reloaded answers POST /v1/reload.

@@ -26,4 +26,22 @@ type Member struct {
 	UDPLost    bool                `json:"udp_lost"`   // it answers over TCP alone: its reports may be lost
 	Admin      string              `json:"admin"`      // address of its admin API
 	Self       bool                `json:"self"`
+
+	Agreed Agreed `json:"agreed"`
+	Hosts  bool   `json:"hosts"` // it keeps replicas, if it is asked to
+	Level  uint32 `json:"level"` // the highest feature level that it can work at
 }
+
+// Agreed is what the cluster has agreed on about a node; empty: nothing, as before
+// there is a cluster.
+type Agreed string
+
+// What can be agreed on about a node; the list is closed.
+const (
+	JoiningNode  Agreed = "joining"  // seen, and not heard yet
+	ActiveNode   Agreed = "active"   // it gets replicas and leads
+	DrainingNode Agreed = "draining" // operators have set it aside: others get its replicas
+	LeavingNode  Agreed = "leaving"  // it leaves for good, once others have its replicas
+	DeadNode     Agreed = "dead"     // its replicas are replaced where there is another node for them
+	RemovedNode  Agreed = "removed"  // it has left, or was dead for long
+)

@@ -1,5 +1,7 @@
 package api
 
+import "github.com/starling-lb/starling/proxy/backend"
+
 // ShardList answers GET /v1/shards, by id. Shard 0 is the cluster's own.
 type ShardList struct {
 	Shards []Shard `json:"shards"`
@@ -17,6 +19,9 @@ type Shard struct {
 	Sessions    int        `json:"sessions"`
 	Replicas    []Replica  `json:"replicas"`
 	Step        *ShardStep `json:"step"` // what is done to it; null: nothing
+
+	LeaderID string `json:"leader_id"`
+	Phase    string `json:"phase"` // planned, creating or ready
 }
 
 // Replica is one member of a shard's group.
@@ -25,6 +30,9 @@ type Replica struct {
 	Role  ReplicaRole `json:"role"`
 	Match uint64      `json:"match"` // its log agrees with the leader's up to here; 0: not known
 	Lag   uint64      `json:"lag"`   // committed entries that it lacks
+
+	ID    string              `json:"id"`    // the node's
+	State backend.MemberState `json:"state"` // the node's, as this one sees it; empty: it knows of none
 }
 
 // ReplicaRole is what a replica does in its group.
@@ -43,4 +51,9 @@ type ShardStep struct {
 	Kind   string `json:"kind"`
 	Node   string `json:"node"` // its name; empty: of no node
 	Reason string `json:"reason"`
+
+	NodeID string  `json:"node_id"`
+	Age    float64 `json:"age"`   // seconds since it was seen first by a node that answers
+	Waits  string  `json:"waits"` // why it does not go on now; empty: it does
+	Still  bool    `json:"still"` // it takes longer than it should
 }

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,7 +35,12 @@ type RefusedError struct {
 	api.ErrorBody
 }
 
-func (e *RefusedError) Error() string { return e.Message }
+func (e *RefusedError) Error() string {
+	if e.Status == http.StatusUnauthorized {
+		return e.Message + "; --token-file names the file"
+	}
+	return e.Message
+}
 
 // Client asks one node.
 type Client struct {
@@ -67,6 +74,27 @@ func New(admin, tokenFile string) (*Client, error) {
 	return c, nil
 }
 
+// Trust has the client take a certificate that file's signers have signed, instead
+// of the system's.
+func (c *Client) Trust(file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("signers: %w; --ca-file names the file that holds them", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(data) {
+		return fmt.Errorf("signers: %s holds no certificate in PEM", file)
+	}
+	c.http.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	return nil
+}
+
+// Address is where the client asks.
+func (c *Client) Address() string { return c.base }
+
+// Wait has the client wait for so long for each answer.
+func (c *Client) Wait(limit time.Duration) { c.http.Timeout = limit }
+
 // Get reads what stands at a path into v.
 func (c *Client) Get(ctx context.Context, v any, path ...string) error {
 	return c.do(ctx, http.MethodGet, nil, v, path...)
@@ -89,10 +117,6 @@ func (c *Client) Delete(ctx context.Context, path ...string) error {
 
 // do puts one question. The parts of a path are escaped.
 func (c *Client) do(ctx context.Context, method string, body, v any, path ...string) error {
-	at := c.base + "/v1"
-	for _, p := range path {
-		at += "/" + url.PathEscape(p)
-	}
 	var send io.Reader
 	if body != nil {
 		data, err := json.Marshal(body)
@@ -101,23 +125,47 @@ func (c *Client) do(ctx context.Context, method string, body, v any, path ...str
 		}
 		send = bytes.NewReader(data)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, at, send)
+	req, err := c.request(ctx, method, send, path...)
 	if err != nil {
 		return err
 	}
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		var at *url.Error
-		if errors.As(err, &at) {
-			err = at.Err
-		}
-		return fmt.Errorf("no node answers at %s (%w); is it running? --admin or STARLING_ADMIN says where its admin API is", c.base, err)
+		return c.unreached(err)
 	}
 	defer resp.Body.Close()
 	return read(c.base, resp, v)
+}
+
+func (c *Client) request(ctx context.Context, method string, body io.Reader, path ...string) (*http.Request, error) {
+	at := c.base + "/v1"
+	for _, p := range path {
+		at += "/" + url.PathEscape(p)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, at, body)
+	if err == nil && c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	return req, err
+}
+
+// unreached says what to try where nobody answers.
+func (c *Client) unreached(err error) error {
+	var at *url.Error
+	if errors.As(err, &at) {
+		err = at.Err
+	}
+	var unknown x509.UnknownAuthorityError
+	hint := "is it running? --admin or STARLING_ADMIN says where its admin API is"
+	switch {
+	case errors.As(err, &unknown):
+		hint = "--ca-file names the file of who signed its certificate"
+	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		hint = "it speaks no TLS there: write http:// in --admin"
+	case strings.Contains(err.Error(), "malformed HTTP response"), errors.Is(err, io.EOF) && strings.HasPrefix(c.base, "http://"):
+		hint = "does it speak TLS there? Then write https:// in --admin"
+	}
+	return fmt.Errorf("no node answers at %s (%w); %s", c.base, err, hint)
 }
 
 func read(base string, resp *http.Response, v any) error {

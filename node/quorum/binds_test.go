@@ -28,7 +28,7 @@ func BenchmarkBinds(b *testing.B) {
 	var made, failed atomic.Int64
 	bind := func(name string, q *Quorum) time.Duration {
 		began := time.Now()
-		t, err := q.Router().Turn(context.Background(), "llm", []byte(name), func() string { return "b1" })
+		t, err := q.Router().Turn(context.Background(), "llm", []byte(name), 0, func() string { return "b1" })
 		if err != nil || t.Home().Epoch == 0 {
 			failed.Add(1)
 			return 0

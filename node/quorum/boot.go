@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/starling-lb/starling/shards/meta"
 )
 
 // bootFile counts the starts of the node: leaders tell by it which of two lives is
@@ -32,4 +35,35 @@ func nextBoot(dir string, now time.Time) (uint64, error) {
 		return 0, fmt.Errorf("count the node's starts: %w", err)
 	}
 	return next, nil
+}
+
+const (
+	backTime = 500 * time.Millisecond // for others to be met at a start
+	backLook = 10 * time.Millisecond
+)
+
+// lookBack has the others that run say whether this node's directory is an older
+// copy. It waits for them a moment only: if all start at once, nobody knows.
+func (q *Quorum) lookBack(ctx context.Context, m *meta.Map) {
+	others := 0
+	for id, n := range m.Nodes {
+		if id != q.o.Self.ID && n.State != meta.Removed {
+			others++
+		}
+	}
+	if q.o.Around == nil || others == 0 {
+		return
+	}
+	tick := time.NewTicker(backLook)
+	defer tick.Stop()
+	for over := time.After(backTime); len(q.others()) == 0; {
+		select {
+		case <-tick.C:
+		case <-over:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+	q.keeper.LookBack(ctx)
 }

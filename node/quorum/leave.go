@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"time"
 
 	"github.com/starling-lb/starling/shards/meta"
 )
@@ -12,13 +13,48 @@ func (q *Quorum) Leave(ctx context.Context) error { return q.keeper.Leave(ctx, q
 // Stay takes that back.
 func (q *Quorum) Stay(ctx context.Context) error { return q.keeper.Stay(ctx, q.o.Self.ID) }
 
-// Standing is what is agreed about this node; "" before there is a cluster that
-// knows it.
-func (q *Quorum) Standing() meta.NodeState {
-	if m := q.Map(); m != nil {
-		return m.Nodes[q.o.Self.ID].State
+// SetAside has the cluster agree that this node is set aside, or not any more, and
+// goes on trying until it has: the node is, whoever agrees.
+func (q *Quorum) SetAside(ctx context.Context, aside bool) {
+	q.aside.Store(aside)
+	q.agreeAside(ctx)
+}
+
+const asideEvery = 2 * time.Second
+
+// asideLoop has the map say what this node is.
+func (q *Quorum) asideLoop(ctx context.Context) {
+	tick := time.NewTicker(asideEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			q.agreeAside(ctx)
+		case <-ctx.Done():
+			return
+		}
 	}
-	return ""
+}
+
+// agreeAside asks for it, if the map says something else.
+func (q *Quorum) agreeAside(ctx context.Context) {
+	m := q.Map()
+	if m == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, asideEvery)
+	defer cancel()
+	var err error
+	switch n := m.Nodes[q.o.Self.ID]; {
+	case n.Leaving:
+	case q.aside.Load() && (n.State == meta.Active || n.State == meta.Joining):
+		err = q.keeper.SetAside(ctx, q.o.Self.ID)
+	case !q.aside.Load() && n.State == meta.Draining:
+		err = q.Stay(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		q.log.Info("the cluster has not agreed yet whether this node is set aside; it is asked again", "err", err)
+	}
 }
 
 // Left is closed once this node has left.
@@ -34,9 +70,10 @@ func (q *Quorum) look(m *meta.Map) {
 	}
 }
 
-// Reset has a shard that lost its majority made anew from what is left of it.
-func (q *Quorum) Reset(ctx context.Context, shard int) error {
-	founder, err := q.keeper.Reset(ctx, shard)
+// Reset has a shard that lost its majority made anew from what is left of it, or
+// empty where nothing is.
+func (q *Quorum) Reset(ctx context.Context, shard int, empty bool) error {
+	founder, err := q.keeper.Reset(ctx, shard, empty)
 	if err == nil {
 		q.log.Warn("a shard is made anew; what only its lost replicas knew is lost", "shard", shard, "from", founder)
 	}

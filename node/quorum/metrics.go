@@ -11,7 +11,7 @@ import (
 type metrics struct {
 	of                  *Quorum
 	leader, term, bytes *prometheus.Desc
-	looks               *prometheus.Desc
+	looks, steps        *prometheus.Desc
 	sessions, moves     *prometheus.Desc
 	provisional, cut    *prometheus.Desc
 	held, stale, freed  *prometheus.Desc
@@ -29,13 +29,14 @@ func newMetrics(q *Quorum) *metrics {
 		leader:      desc("shard_leader", "1 where this node leads the shard.", "shard"),
 		term:        desc("raft_term", "Term of this node's replica of the shard.", "shard"),
 		bytes:       desc("store_bytes", "Size of the file that keeps the logs of all replicas of this node."),
+		steps:       desc("shard_step_seconds", "How long the longest of what is done to shards is under way; 0: nothing is."),
 		looks:       desc("rebalance_looks_total", "Looks at a pool in a shard that this node leads, by what came of them.", "pool", "reason"),
 		sessions:    desc("sessions", "Sessions that are bound, in the shards that this node leads.", "pool"),
 		moves:       desc("moves_total", "Changes of sessions' bindings that waited for their turns to end, by what became of them, in the shards that this node leads.", "pool", "result"),
 		provisional: desc("provisional_bindings", "Sessions for which this node chose a backend that no leader has agreed to yet."),
 		cut:         desc("move_cut_streams_total", "Streams that a move has cut: none ever."),
 		held:        desc("held_turns_total", "Turns of this node that waited for a change of their session's binding; timeout: for as long as one may.", "result"),
-		stale:       desc("stale_turns_total", "Turns of this node that went by no agreed binding, where none could be had: last_known went where the session was last known to live, detour went around a backend that did not answer.", "reason"),
+		stale:       desc("stale_turns_total", "Turns of this node beside which another of their session may have run elsewhere: last_known went where the session was last known to live, detour around a backend that did not answer, rebound bound it elsewhere for that, outlived still ran when the node had lost its lease or the session had another home.", "reason"),
 		freed:       desc("sessions_evicted_total", "Sessions that were to be let go because their shard was full, in the shards that this node leads."),
 		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "starling", Name: "raft_commit_seconds", Help: "From an entry's proposal on this node until it was committed and applied here.",
@@ -49,7 +50,7 @@ func (m *metrics) committed(took time.Duration) { m.commits.Observe(took.Seconds
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.leader, m.term, m.bytes, m.looks, m.sessions, m.moves, m.provisional, m.cut, m.held, m.stale, m.freed} {
+	for _, d := range []*prometheus.Desc{m.leader, m.term, m.bytes, m.looks, m.steps, m.sessions, m.moves, m.provisional, m.cut, m.held, m.stale, m.freed} {
 		out <- d
 	}
 	m.commits.Describe(out)
@@ -81,6 +82,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 			}
 		}
 	}
+	gauge(m.steps, m.of.longest().Seconds())
 	m.collectSessions(out)
 	m.commits.Collect(out)
 }
@@ -107,5 +109,7 @@ func (m *metrics) collectSessions(out chan<- prometheus.Metric) {
 	count(m.held, c.HeldOut, "timeout")
 	count(m.stale, c.Stale, "last_known")
 	count(m.stale, c.Detours, "detour")
+	count(m.stale, c.Rebound, "rebound")
+	count(m.stale, c.Outlived, "outlived")
 	count(m.freed, c.Evicted)
 }

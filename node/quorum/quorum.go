@@ -37,6 +37,7 @@ type Peer struct {
 	Alive          bool
 	Ends           bool // it is about to stop, for good or to start again
 	Expect, Sees   int
+	Generation     uint32 // of shard 0 in its map; 0: it has none
 }
 
 // Notice is what a node lets the others know of itself.
@@ -44,6 +45,8 @@ type Notice struct {
 	RPC     net.Addr // where it listens; nil: nowhere
 	Cluster string
 	Sees    int
+
+	Generation uint32 // of shard 0: who has an earlier one decides nothing more
 }
 
 // Options is what a Quorum gets from whoever builds it.
@@ -59,13 +62,18 @@ type Options struct {
 	Rules  shards.Rules  // of sessions
 	Fates  shards.Fates
 	Names  func() map[string]meta.Named // what this node knows of backends; nil: they are not agreed on
+	Elder  func() uint64                // the boot of the oldest process of this node whose turns still run; 0, or nil: none do
 	// Changed, if set, hears of newer maps, and may take its time.
 	Changed func(*meta.Map)
+	Aside   bool   // operators have set this node aside
+	Failed  func() // if set, hears that the store has failed
 	Log     *slog.Logger
 
 	Metrics prometheus.Registerer
 	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	Listen  func(ctx context.Context, network, address string) (net.Listener, error)
+	Disk    func() error         // asked before each write to the store; nil: nobody is
+	Now     func() time.Duration // that leases are counted by; nil: consensus.Now
 }
 
 // storeFile is where the logs of all replicas are, in the data directory.
@@ -91,6 +99,8 @@ type Quorum struct {
 	boot   uint64                        // of this process
 	began  time.Time                     // by Start
 	opened atomic.Bool                   // the store is open, or was
+	aside  atomic.Bool                   // operators have set this node aside
+	beyond atomic.Pointer[Beyond]        // how the turns reach others since Release; nil: by the port
 
 	ctx    context.Context // ends when Stop begins
 	cancel context.CancelFunc
@@ -110,12 +120,16 @@ type Quorum struct {
 
 // New checks, allocates, and reads what an earlier run has left.
 func New(o Options) (*Quorum, error) {
+	if o.Now == nil {
+		o.Now = consensus.Now
+	}
 	if o.Around == nil {
 		alone := newLoop()
 		o.Listen, o.Dial = alone.listen, alone.dial
 	}
 	q := &Quorum{o: o, log: o.Log, meta: meta.NewMachine(), machines: make(map[uint32]*shards.Machine), lasts: make(map[uint32]*shards.Machine), left: make(chan struct{}), routed: make(chan struct{}), news: make(chan struct{}, 1)}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
+	q.aside.Store(o.Aside)
 	q.metrics = newMetrics(q)
 	if err := o.check(); err != nil {
 		return nil, err
@@ -146,11 +160,23 @@ func (o Options) check() error {
 	return errors.Join(faults...)
 }
 
+// failed hears that the store keeps nothing any more.
+func (q *Quorum) failed(err error) {
+	q.groups.Failed(err)
+	if q.o.Failed != nil {
+		q.o.Failed()
+	}
+}
+
 // wire puts store, port, groups and keeper together.
 func (q *Quorum) wire() (err error) {
-	q.store, err = store.New(store.Options{
-		Path: filepath.Join(q.o.Dir, storeFile), Log: q.log, Failed: func(err error) { q.groups.Failed(err) },
-	})
+	disk := store.Options{
+		Path: filepath.Join(q.o.Dir, storeFile), Log: q.log, Failed: q.failed,
+	}
+	if q.o.Disk != nil {
+		disk.Wrap = store.Gated(q.o.Disk)
+	}
+	q.store, err = store.New(disk)
 	if err != nil {
 		return err
 	}
@@ -169,8 +195,8 @@ func (q *Quorum) wire() (err error) {
 		return err
 	}
 	q.keeper, err = meta.NewKeeper(meta.Options{
-		Self: q.o.Self.ID, Dir: q.o.Dir, Machine: q.meta, Host: host{q}, Groups: groups{q}, Neighbours: neighbours{q},
-		Log: q.log, Names: q.o.Names, Changed: q.changed, Now: consensus.Now,
+		Self: q.o.Self.ID, Run: q.boot, Dir: q.o.Dir, Machine: q.meta, Host: host{q}, Groups: groups{q}, Neighbours: neighbours{q},
+		Log: q.log, Names: q.o.Names, Changed: q.changed, Now: q.o.Now,
 	})
 	if err != nil {
 		return err
@@ -183,20 +209,32 @@ func (q *Quorum) wire() (err error) {
 	return nil
 }
 
-// Start opens the file and the port, and the replicas that an earlier run has
-// left. A cluster is founded or joined later, since the others may come later; a
-// node alone is whole when it returns.
-func (q *Quorum) Start(ctx context.Context) error {
-	q.began = time.Now()
+// Open opens the file and the port: what may be taken, or broken, shows before
+// anybody hears of this node.
+func (q *Quorum) Open(ctx context.Context) error {
 	if err := q.store.Start(ctx); err != nil {
 		return err
 	}
-	q.opened.Store(true)
 	if err := q.port.Start(ctx); err != nil {
 		return errors.Join(fmt.Errorf("cluster.rpc: %w; each node of a machine needs one of its own", err), q.store.Stop(ctx))
 	}
+	q.opened.Store(true)
+	return nil
+}
+
+// Start opens the replicas that an earlier run has left, and file and port, unless
+// they are open. A cluster is founded or joined later, since the others may come later; a
+// node alone is whole when it returns.
+func (q *Quorum) Start(ctx context.Context) error {
+	q.began = time.Now()
+	if !q.opened.Load() {
+		if err := q.Open(ctx); err != nil {
+			return err
+		}
+	}
 	if m := q.keeper.Map(); m != nil {
 		q.changed(m)
+		q.lookBack(ctx, m)
 	}
 	if err := q.keeper.Start(ctx); err != nil {
 		return errors.Join(err, q.Stop(ctx))
@@ -206,7 +244,9 @@ func (q *Quorum) Start(ctx context.Context) error {
 	if q.o.Changed != nil {
 		q.start(q.newsLoop)
 	}
-	if q.o.Around == nil {
+	if q.o.Around != nil {
+		q.start(q.asideLoop)
+	} else {
 		q.awaitLeaders(ctx)
 	}
 	return nil
@@ -242,6 +282,9 @@ func (q *Quorum) awaitLeaders(ctx context.Context) {
 // Stop ends all replicas and closes port and file; what they keep stays. After
 // ctx it does not wait for a disk that hangs.
 func (q *Quorum) Stop(ctx context.Context) error {
+	if q.beyond.Load() != nil {
+		return q.unroute(ctx) // all else is another's
+	}
 	q.cancel()
 	err := errors.Join(q.unroute(ctx), q.keeper.Stop(ctx))
 	q.tasks.Wait()
@@ -281,6 +324,9 @@ func (q *Quorum) tell() {
 	}
 	q.mu.Lock()
 	n := Notice{RPC: q.port.Addr(), Cluster: q.Cluster(), Sees: q.sees}
+	if m := q.Map(); m != nil {
+		n.Generation = m.Generation()
+	}
 	same := n == q.told
 	q.told = n
 	q.mu.Unlock()

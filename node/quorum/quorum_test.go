@@ -46,7 +46,7 @@ func (s seat) Tell(n Notice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.peers[s.self]
-	p.RPC, p.Cluster, p.Sees = n.RPC.String(), n.Cluster, n.Sees
+	p.RPC, p.Cluster, p.Sees, p.Generation = n.RPC.String(), n.Cluster, n.Sees, n.Generation
 	s.peers[s.self] = p
 }
 

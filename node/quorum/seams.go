@@ -38,6 +38,9 @@ func (h host) Open(e meta.Errand) error {
 	if shard != 0 {
 		spec.Memory = last
 	}
+	if e.Found && shard != 0 && r.Incarnation > 1 {
+		spec.Remake = func() { machine.Remade(r.Incarnation) }
+	}
 	if shard == 0 {
 		spec.Machine = func() consensus.StateMachine { q.meta.Reset(); return q.meta }
 		spec.Changed = func(consensus.State) { q.keeper.Nudge() }
@@ -75,6 +78,23 @@ func (h host) Delete(ctx context.Context, r meta.Own) error {
 	q := h.q
 	h.Close(ctx, r)
 	return q.groups.Drop(transport.GroupID{Shard: uint32(r.Shard), Incarnation: r.Incarnation}, r.Life)
+}
+
+// Kept is what there is of a shard in the store.
+func (h host) Kept(shard int) (all []meta.Kept) {
+	for _, key := range h.q.store.Keys() {
+		if key.Shard != uint64(shard) {
+			continue
+		}
+		id := transport.GroupID{Shard: uint32(shard), Incarnation: uint32(key.Incarnation)}
+		last, term, err := h.q.groups.Kept(id, key.Life)
+		if err != nil {
+			h.q.log.Warn("what a replica has cannot be told", "shard", shard, "incarnation", key.Incarnation, "err", err)
+			continue
+		}
+		all = append(all, meta.Kept{Incarnation: id.Incarnation, Life: key.Life, Term: term, Last: last})
+	}
+	return all
 }
 
 // keep notes the state machine of a replica that runs.
@@ -191,7 +211,7 @@ func (n neighbours) Peers() map[string]meta.Peer {
 	out := make(map[string]meta.Peer)
 	for _, p := range n.q.peers() {
 		if p.ID == n.q.o.Self.ID || p.Cluster != "" && p.Cluster == n.q.Cluster() {
-			out[p.ID] = meta.Peer{Node: meta.Node{Name: p.Name, Zone: p.Zone, Hosts: p.Hosts, Level: p.Level, Boot: p.Boot}, Alive: p.Alive, Ends: p.Ends}
+			out[p.ID] = meta.Peer{Node: meta.Node{Name: p.Name, Zone: p.Zone, Hosts: p.Hosts, Level: p.Level, Boot: p.Boot}, Alive: p.Alive, Ends: p.Ends, Generation: p.Generation}
 		}
 	}
 	return out
@@ -207,6 +227,9 @@ type peers struct{ q *Quorum }
 
 // Call asks another node.
 func (p peers) Call(ctx context.Context, node, service string, question []byte) ([]byte, error) {
+	if b := p.q.beyond.Load(); b != nil {
+		return (*b).Call(ctx, node, service, question)
+	}
 	return p.q.port.Call(ctx, node, service, question)
 }
 

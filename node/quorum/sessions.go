@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/starling-lb/starling/consensus"
 	"github.com/starling-lb/starling/consensus/transport"
 	"github.com/starling-lb/starling/shards"
 	"github.com/starling-lb/starling/shards/meta"
@@ -20,7 +19,7 @@ func (q *Quorum) route(m *meta.Map) error {
 	}
 	r := shards.NewRouter(shards.Options{
 		Node: q.o.Self.ID, Boot: q.boot, Hash: hash, Peers: peers{q}, Feeds: feeds{q}, Place: places{q},
-		Rules: q.o.Rules, Fates: q.o.Fates, Pools: q.o.Pools, Log: q.log, Eager: true, Now: consensus.Now,
+		Rules: q.o.Rules, Fates: q.o.Fates, Pools: q.o.Pools, Elder: q.o.Elder, Log: q.log, Eager: true, Now: q.o.Now,
 	})
 	if !q.router.CompareAndSwap(nil, r) {
 		return nil
@@ -46,6 +45,10 @@ var _ shards.Feeds = feeds{}
 
 // Follow keeps the feed of another node open.
 func (f feeds) Follow(ctx context.Context, node, service string, r shards.Reader) {
+	if b := f.q.beyond.Load(); b != nil {
+		followBeyond(ctx, *b, node, service, r)
+		return
+	}
 	f.q.port.Follow(ctx, node, service, transport.Reader{Open: r.Open, Take: r.Take, Lost: r.Lost})
 }
 

@@ -23,7 +23,9 @@ type Shard struct {
 	Applied         uint64
 	Sessions        int
 	Replicas        []Replica
-	Step            *meta.Step // what is done to it; nil: nothing
+	Phase           meta.Phase
+	Step            *meta.Step    // what is done to it; nil: nothing
+	Standing        meta.Standing // of the step
 }
 
 // Replica is one member of a shard's group.
@@ -81,6 +83,47 @@ func (q *Quorum) Led() (count, led, without int, decides bool) {
 	return m.Count(), led, without, decides
 }
 
+// Steps counts the shards to which something is done, and those of them where it
+// has stood still.
+func (q *Quorum) Steps() (steps, still int) {
+	m := q.known.Load()
+	if m == nil {
+		return 0, 0
+	}
+	for i, s := range m.Shards {
+		if s.Step == nil {
+			continue
+		}
+		steps++
+		if q.keeper.Standing(i).Still {
+			still++
+		}
+	}
+	return steps, still
+}
+
+// longest is for how long the longest of what is done to shards is under way.
+func (q *Quorum) longest() (age time.Duration) {
+	if m := q.known.Load(); m != nil {
+		for i := range m.Shards {
+			age = max(age, q.keeper.Standing(i).For)
+		}
+	}
+	return age
+}
+
+// Failed is why this node's store keeps nothing any more; nil: it does.
+func (q *Quorum) Failed() error {
+	if !q.opened.Load() {
+		return nil
+	}
+	return q.store.Failed()
+}
+
+// Pauses says why nothing is repaired now, as this node sees it; "": nothing stands
+// against it.
+func (q *Quorum) Pauses() string { return q.keeper.Pauses() }
+
 // alive are the nodes that gossip sees.
 func (q *Quorum) alive() map[string]bool {
 	out := make(map[string]bool)
@@ -119,6 +162,7 @@ func (q *Quorum) viewOf(g *consensus.Group) Shard {
 	if m := q.machine(g.ID.Shard); m != nil {
 		s.Sessions = m.Len()
 	}
+	s.Standing = q.keeper.Standing(int(s.ID))
 	for _, r := range st.Replicas {
 		s.Replicas = append(s.Replicas, Replica{Node: r.Node, Voter: r.Voter, Match: r.Match, Lag: r.Lag})
 	}
@@ -147,10 +191,30 @@ func (q *Quorum) Shards(ctx context.Context) []Shard {
 		}
 	}
 	for i := range all {
-		all[i].Step = m.Shards[i].Step
-		all[i].want(m.Shards[i])
+		all[i].placed(m.Shards[i], q.keeper.Standing(i))
 	}
 	return all
+}
+
+// placed adds what the map says of the shard, and how its step stands as far as this
+// node knows: who has run longest has seen most of it, and who leads knows why.
+func (s *Shard) placed(m meta.Shard, here meta.Standing) {
+	s.Phase, s.Step = m.Phase, m.Step
+	s.want(m)
+	if m.Step == nil {
+		s.Standing = meta.Standing{}
+		return
+	}
+	s.Standing.For, s.Standing.Still = max(s.Standing.For, here.For), s.Standing.Still || here.Still
+	switch {
+	case s.Led:
+	case s.Phase == meta.Creating:
+		s.Standing.Waits = "its first replica is being made"
+	case s.Leader == "":
+		s.Standing.Waits = "nobody leads the shard"
+	default:
+		s.Standing.Waits = "its leader does not answer this node"
+	}
 }
 
 // knowsMore compares two views: a leader knows more than a follower, and of two

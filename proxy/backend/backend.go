@@ -13,6 +13,7 @@ type Backend struct {
 	pool      *Pool
 	terms     atomic.Pointer[Terms]
 	elsewhere atomic.Pointer[Elsewhere]
+	elder     atomic.Pointer[Elder]
 	left      atomic.Bool // Hooks.Left was called
 
 	flights meter        // streams, from the pick to the last byte

@@ -38,7 +38,7 @@ func (p *Pool) Drain(b *Backend, now, until time.Time) {
 	}
 	c.drain.until = until
 	p.settle(b, now, "")
-	if b.InFlight() == 0 {
+	if b.Carried() == 0 {
 		p.drained(b, now, nil)
 	}
 }
@@ -73,7 +73,7 @@ func (p *Pool) GiveUpDrain(b *Backend, now time.Time, held []string) {
 func (p *Pool) emptied(b *Backend, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if b.InFlight() == 0 {
+	if b.Carried() == 0 {
 		p.drained(b, now, nil)
 	}
 }
@@ -84,7 +84,7 @@ func (p *Pool) drained(b *Backend, now time.Time, held []string) {
 	if d == nil || d.over != "" {
 		return
 	}
-	took, left := now.Sub(d.began), b.InFlight()
+	took, left := now.Sub(d.began), b.Carried()
 	switch last := b.holding.Load(); {
 	case left > 0:
 		d.over = fmt.Sprintf("the drain was given up after %v: %d streams are left (%s)", took.Round(time.Millisecond), left, strings.Join(held, ", "))

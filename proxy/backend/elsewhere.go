@@ -1,5 +1,7 @@
 package backend
 
+import "time"
+
 // Elsewhere is what the other nodes' last reports say of one backend, summed
 // when it was made. It never changes: who hears something newer makes another.
 type Elsewhere struct {
@@ -16,15 +18,56 @@ type Elsewhere struct {
 // backend without an entry is unknown to them. Streams that wait may get places
 // that became free elsewhere.
 func (p *Pool) Hear(said map[string]Elsewhere) {
+	p.hearing.Lock()
+	defer p.hearing.Unlock()
+	p.said = said
+	p.hear()
+}
+
+// Elder is what older processes of this node still carry to a backend: streams that
+// began before an upgrade. They count as this node's for all others, and as another
+// node's where this one picks.
+type Elder struct{ InFlight, Running int }
+
+// Inherit publishes that, by id, as Hear does.
+func (p *Pool) Inherit(carried map[string]Elder) {
+	p.hearing.Lock()
+	p.carried = carried
+	p.hear()
+	p.hearing.Unlock()
+	now := time.Now()
+	for _, b := range p.Backends() {
+		if b.Carried() == 0 && b.Standing().State == Draining {
+			p.emptied(b, now)
+		}
+	}
+}
+
+// hear publishes both; hearing is held.
+func (p *Pool) hear() {
 	all := 0
 	for _, b := range p.Backends() {
-		e := said[b.ID]
+		e, elder := p.said[b.ID], p.carried[b.ID]
+		b.elder.Store(&elder)
+		e.InFlight += elder.InFlight
+		e.Running += elder.Running
 		b.elsewhere.Store(&e)
 		all += e.InFlight
 	}
 	p.elsewhere.Store(float64(all))
 	p.queue.review()
 }
+
+// Elder is what older processes of this node carry to the backend.
+func (b *Backend) Elder() Elder { return *b.elder.Load() }
+
+// Running is the number of this process's streams at the backend whose answer has
+// begun.
+func (b *Backend) Running() int64 { return b.flowing.count() }
+
+// Carried is the number of this node's streams at the backend, with those of its
+// older processes, which are as exact as their last word: some 20 ms old.
+func (b *Backend) Carried() int64 { return b.InFlight() + int64(b.Elder().InFlight) }
 
 // Report is what this node says of one backend to the others.
 type Report struct {

@@ -41,6 +41,10 @@ type Pool struct {
 	made      time.Time     // the moment 0 of the signals
 	mood
 
+	hearing sync.Mutex // guards what follows; nothing else is locked before it
+	said    map[string]Elsewhere
+	carried map[string]Elder
+
 	mu       sync.Mutex // held while backends join, leave or change state, and by Sample; never by a pick. Taken before the queue's
 	chosen   *Placement // the operator's policies, which beat the rules'; nil: none
 	sampled  time.Time

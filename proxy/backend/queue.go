@@ -69,6 +69,9 @@ func (p *Pool) Wait(ctx context.Context, ask Ask) (Lease, error) {
 // Waiting is the number of this node's streams that wait for a place.
 func (p *Pool) Waiting() int64 { return p.queue.length.Load() }
 
+// MaxWaiting is how many may.
+func (p *Pool) MaxWaiting() int { return p.now.Load().rules.MaxWaiting }
+
 // join appends a stream to the queue and serves whom it can, which may be that
 // stream.
 func (q *queue) join(ask Ask) (*waiter, error) {

@@ -9,7 +9,7 @@ func (p *Pool) Reports(now time.Time) []Report {
 	for i, b := range list {
 		b.Listen(now)
 		out[i] = Report{
-			ID: b.ID, InFlight: int(b.InFlight()), Running: int(b.flowing.count()), Phantoms: b.Phantoms(now), Speed: b.Reading(),
+			ID: b.ID, InFlight: int(b.Carried()), Running: int(b.flowing.count()) + b.Elder().Running, Phantoms: b.Phantoms(now), Speed: b.Reading(),
 			Wanting: p.queue.open.Load() > 0 || b.Waiting() > 0, Draining: b.Standing().State == Draining, Looks: p.Looks(b), Heard: b.Heard(),
 		}
 	}

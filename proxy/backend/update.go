@@ -80,6 +80,7 @@ func (p *Pool) known(id, url string) *Backend {
 func (p *Pool) join(id, url string, addr Address, now time.Time) *Backend {
 	b := &Backend{ID: id, URL: url, Addr: addr, pool: p}
 	b.elsewhere.Store(&Elsewhere{})
+	b.elder.Store(&Elder{})
 	b.standing.Store(&Standing{State: Active, Reason: "configured", Since: now})
 	return b
 }

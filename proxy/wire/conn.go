@@ -61,7 +61,8 @@ func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
 const (
 	busy   int32 = iota
 	idle         // waits for the first byte of a request
-	hungUp       // was ended in that wait: what comes is not looked at
+	begun        // waits for the rest of a head
+	hungUp       // was ended in such a wait: what comes is not looked at
 )
 
 // Idle tells whether the connection waits for the first byte of a request.
@@ -75,9 +76,27 @@ func (c *Conn) HangUp() {
 	}
 }
 
+// Waits tells whether the connection waits for a request, or the rest of a head.
+func (c *Conn) Waits() bool {
+	turn := c.turn.Load()
+	return turn == idle || turn == begun
+}
+
+// Oust is HangUp also where part of a head has come. It tells whether the
+// connection waited.
+func (c *Conn) Oust() bool {
+	if !c.turn.CompareAndSwap(idle, hungUp) && !c.turn.CompareAndSwap(begun, hungUp) {
+		return false
+	}
+	c.Interrupt()
+	return true
+}
+
 // claim has the owner handle what came; false where the connection was ended
 // first.
-func (c *Conn) claim() bool { return c.turn.CompareAndSwap(idle, busy) || c.turn.Load() == busy }
+func (c *Conn) claim() bool {
+	return c.turn.CompareAndSwap(idle, busy) || c.turn.CompareAndSwap(begun, busy) || c.turn.Load() == busy
+}
 
 // rest is the end of what claim began.
 func (c *Conn) rest() { c.turn.CompareAndSwap(busy, idle) }
@@ -167,6 +186,8 @@ func (c *Conn) take() bool {
 		if n == 0 && err == nil {
 			if len(c.Buffered()) == 0 {
 				c.rest()
+			} else {
+				c.turn.CompareAndSwap(busy, begun)
 			}
 			c.bound = c.waits()
 			return false
@@ -237,11 +258,13 @@ func (c *Conn) nextHead() (int, error) {
 // complete; then the buffer has room for more.
 func (e *End) head(limit int) (int, error) {
 	b := e.Buffered()
-	if n := headEnd(b, 0); n > 0 && n <= limit {
+	n := headEnd(b, min(int(e.looked), len(b)))
+	if e.looked = 0; n > 0 && n <= limit {
 		return n, nil
 	} else if n > limit || len(b) >= limit {
 		return 0, ErrTooLarge
 	}
+	e.looked = int32(len(b))
 	if e.Full() {
 		e.Reserve(2 * len(e.buf))
 	}

@@ -40,6 +40,7 @@ type End struct {
 	cut     atomic.Bool
 	stop    atomic.Bool
 	hup     atomic.Int32
+	looked  int32 // how much of what is buffered holds no end of a head
 }
 
 func newEnd(nc net.Conn, stock *Buffers) End { return End{nc: nc, stock: stock, own: -1, fd: -1} }
@@ -51,6 +52,7 @@ func (e *End) Buffered() []byte { return e.buf[e.r:e.w] }
 // Discard marks the first n buffered bytes as used.
 func (e *End) Discard(n int) {
 	e.r += n
+	e.looked = 0
 	if e.r == e.w {
 		e.r, e.w = 0, 0
 	}

@@ -145,3 +145,42 @@ func TestLateWatchMeetsNobodyElse(t *testing.T) {
 		t.Error("so is the first one's")
 	}
 }
+
+// What a client does not read stays with us, and not with the kernel.
+func TestStint(t *testing.T) {
+	for name, accept := range map[string]func(net.Listener) (net.Conn, error){
+		"quick": func(l net.Listener) (net.Conn, error) { return Quick(l).Accept() },
+		"plain": func(l net.Listener) (net.Conn, error) {
+			nc, err := l.Accept()
+			if err == nil {
+				Stint(nc)
+			}
+			return nc, err
+		},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		narrow := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+			return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
+		}}
+		far, err := narrow.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer far.Close()
+		near, err := accept(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer near.Close()
+		if err := near.SetWriteDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := near.Write(make([]byte, 16<<20)); !errors.Is(err, os.ErrDeadlineExceeded) || n > 2*unsentMost {
+			t.Errorf("%s: the kernel took %d KiB for a client that reads nothing, %v; want at most %d", name, n>>10, err, 2*unsentMost>>10)
+		}
+	}
+}

@@ -18,14 +18,19 @@ const (
 // question is what a node tells another, and asks it. Fields that are not known
 // are passed over: nodes of two versions talk.
 type question struct {
-	Node     Node             `json:"node"`              // who it is
-	Revision uint64           `json:"revision"`          // of its map
-	Groups   map[int]Group    `json:"groups,omitempty"`  // those it leads
-	Hash     uint64           `json:"hash,omitempty"`    // of what it names
-	Names    map[string]Named `json:"names,omitempty"`   // that, if the other does not have it
-	Command  []byte           `json:"command,omitempty"` // for the leader of meta to propose
-	Look     *int             `json:"look,omitempty"`    // a shard: how much of it is there?
-	Open     *Own             `json:"open,omitempty"`    // is that replica open there?
+	Node     Node   `json:"node"`     // who it is
+	Revision uint64 `json:"revision"` // of its map
+
+	Generation uint32   `json:"generation,omitempty"` // of that
+	Run        uint64   `json:"run,omitempty"`        // of the node, see Peer
+	Runs       []uint64 `json:"runs,omitempty"`
+
+	Groups  map[int]Group    `json:"groups,omitempty"`  // those it leads
+	Hash    uint64           `json:"hash,omitempty"`    // of what it names
+	Names   map[string]Named `json:"names,omitempty"`   // that, if the other does not have it
+	Command []byte           `json:"command,omitempty"` // for the leader of meta to propose
+	Look    *int             `json:"look,omitempty"`    // a shard: how much of it is there?
+	Open    *Own             `json:"open,omitempty"`    // is that replica open there?
 }
 
 // reply is the answer.
@@ -33,12 +38,14 @@ type reply struct {
 	Map      []byte `json:"map,omitempty"`    // if it has a newer one
 	Leader   string `json:"leader,omitempty"` // of meta, as far as it knows
 	Open     bool   `json:"open,omitempty"`
-	Last     uint64 `json:"last,omitempty"` // index of the last entry of what was looked for
-	Term     uint64 `json:"term,omitempty"`
+	Kept     []Kept `json:"kept,omitempty"`     // of what was looked for
 	Hash     uint64 `json:"hash,omitempty"`     // of what it knows the asker to name
 	Revision uint64 `json:"revision,omitempty"` // of the map that holds the command
 	Refused  string `json:"refused,omitempty"`  // why what was asked was not done
 	Stale    bool   `json:"stale,omitempty"`    // Refused is ErrStale
+	Invalid  bool   `json:"invalid,omitempty"`  // Refused is ErrInvalid
+
+	Generation uint32 `json:"generation,omitempty"` // of its map, or a later one that it has heard of
 }
 
 // ErrElsewhere is a question to a node that cannot do what was asked.
@@ -50,7 +57,8 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 	if err := json.Unmarshal(b, &q); err != nil {
 		return nil, fmt.Errorf("question to meta %w: %w", errCode, err)
 	}
-	var r reply
+	k.heed(q.Generation, from)
+	r := reply{Generation: k.latest()}
 	_, seen := k.o.Neighbours.Peers()[from]
 	switch leads := k.leads(); {
 	case leads && seen: // a stranger may ask for the map, and is no node yet
@@ -68,14 +76,13 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 		r.refuse(k.obey(ctx, q.Command, &r))
 	}
 	if q.Look != nil {
-		st, _ := k.o.Groups.Status(*q.Look)
-		r.Last, r.Term = st.Last, st.Term
+		r.Kept = k.o.Host.Kept(*q.Look)
 	}
 	if q.Open != nil {
 		r.Open = k.isOpen(*q.Open)
 	}
-	if m := k.Map(); m != nil && m.Revision > q.Revision {
-		r.Map = m.Encode()
+	if m := k.Map(); m != nil && (m.Revision > q.Revision || q.Generation > 0 && m.Generation() > q.Generation) {
+		r.Map, r.Generation = m.Encode(), max(r.Generation, m.Generation())
 	}
 	return marshal(r), nil
 }
@@ -92,7 +99,7 @@ func (k *Keeper) knows(node string) bool {
 
 func (r *reply) refuse(err error) {
 	if err != nil {
-		r.Refused, r.Stale = err.Error(), errors.Is(err, ErrStale)
+		r.Refused, r.Stale, r.Invalid = err.Error(), errors.Is(err, ErrStale), errors.Is(err, ErrInvalid)
 	}
 }
 
@@ -149,6 +156,8 @@ func (k *Keeper) Propose(ctx context.Context, c Command) (Result, error) {
 		return Result{}, err
 	case a.Stale:
 		return Result{}, fmt.Errorf("%s: %w", a.Refused, ErrStale)
+	case a.Invalid:
+		return Result{}, fmt.Errorf("%s: %w", a.Refused, ErrInvalid)
 	case a.Refused != "":
 		return Result{}, errors.New(a.Refused)
 	}
@@ -158,6 +167,9 @@ func (k *Keeper) Propose(ctx context.Context, c Command) (Result, error) {
 // ask asks another node, and takes its map if it is newer.
 func (k *Keeper) ask(ctx context.Context, node string, q question) (reply, error) {
 	q.Node = k.o.Neighbours.Peers()[k.o.Self].Node
+	if m := k.Map(); m != nil {
+		q.Generation = m.Generation()
+	}
 	b, err := k.o.Neighbours.Ask(ctx, node, marshal(q))
 	if err != nil {
 		return reply{}, err
@@ -166,6 +178,7 @@ func (k *Keeper) ask(ctx context.Context, node string, q question) (reply, error
 	if err == nil && m != nil {
 		err = k.Take(m)
 	}
+	k.heed(r.Generation, node)
 	return r, err
 }
 
@@ -199,7 +212,7 @@ func Ask(ctx context.Context, to Neighbours, node string, self Node) (*Map, erro
 func (k *Keeper) leads() bool {
 	st, open := k.o.Groups.Status(0)
 	applied, _ := k.o.Machine.Map()
-	return open && st.Open && applied.Cluster != ""
+	return open && st.Open && applied.Cluster != "" && !k.fenced() && k.outlives(st)
 }
 
 // metaLeader is who leads meta, as far as this node knows.
@@ -229,7 +242,10 @@ func (k *Keeper) report(ctx context.Context) error {
 	if m == nil {
 		return nil
 	}
-	q := question{Revision: m.Revision, Groups: k.led(), Node: k.o.Neighbours.Peers()[k.o.Self].Node}
+	if k.listen(); k.fenced() {
+		return k.succeed(ctx, m)
+	}
+	q := question{Revision: m.Revision, Groups: k.led(), Node: k.o.Neighbours.Peers()[k.o.Self].Node, Run: k.o.Run, Runs: k.runs}
 	k.name(&q)
 	if k.leads() {
 		k.hear(k.o.Self, q)

@@ -118,11 +118,18 @@ func (m *Map) setNode(c Command) error {
 		return fmt.Errorf("%w: there are %d nodes already", ErrInvalid, maxNodes)
 	case c.Node.State == Removed && m.used(c.Key):
 		return fmt.Errorf("%w: it still has replicas", ErrInvalid)
+	case c.Node.Leaving && c.Node.State == Draining && !was.Leaving && m.used(c.Key) && !m.otherHost(c.Key):
+		return fmt.Errorf("%w: the others that host shards leave, too", ErrStale) // who looks again sees that
 	}
 	n := *c.Node
 	n.Revision = m.Revision
 	m.Nodes[c.Key] = n
 	return nil
+}
+
+// otherHost tells whether another node than this one may get replicas.
+func (m *Map) otherHost(node string) bool {
+	return slices.ContainsFunc(m.sorted(Node.fit), func(id string) bool { return id != node })
 }
 
 // room tells whether one more node fits, and forgets the one that was removed
@@ -184,6 +191,8 @@ func (s Shard) mayBecome(next Shard) error {
 		return fmt.Errorf("%w: incarnation %d comes after %d", ErrInvalid, next.Incarnation, s.Incarnation)
 	case next.Incarnation > s.Incarnation:
 		return nil
+	case s.Phase == Ready && next.Phase == Ready && s.drops(next):
+		return fmt.Errorf("%w: a node would lose its replica before its group has let it go", ErrInvalid)
 	case s.Phase == Ready && next.Phase != Ready:
 		return fmt.Errorf("%w: incarnation %d was created already", ErrInvalid, s.Incarnation)
 	case s.Phase == Creating && (next.Phase == Planned || next.Phase == Creating && next.Founder != s.Founder):
@@ -191,6 +200,30 @@ func (s Shard) mayBecome(next Shard) error {
 	}
 	return nil
 }
+
+// drops tells whether a node would lose its replica, and perhaps its vote, although
+// nobody has said that the group is as it was to become.
+func (s Shard) drops(next Shard) bool {
+	same := func(a, b Replica) bool { return a.Node == b.Node && a.Voter == b.Voter }
+	if s.Step != nil && next.Step == nil && slices.EqualFunc(s.Replicas, next.Replicas, same) {
+		return false // it is done
+	}
+	kept := func(node string) bool { return next.keeps(node) }
+	for _, r := range s.Replicas {
+		if !kept(r.Node) {
+			return true
+		}
+	}
+	return s.Step != nil && !all(s.Step.Leaving, kept)
+}
+
+func all(nodes []string, are func(string) bool) bool {
+	return !slices.ContainsFunc(nodes, func(n string) bool { return !are(n) })
+}
+
+// counts tells whether the level of the cluster waits for the node. One that is dead
+// may be so for ever; if it comes back it has to be as new as the others first.
+func (n Node) counts() bool { return n.State != Removed && n.State != Dead }
 
 func (m *Map) setPool(c Command) error {
 	was, known := m.Pools[c.Key]
@@ -214,7 +247,7 @@ func (m *Map) setLevel(level uint32) error {
 		return ErrStale
 	}
 	for id, n := range m.Nodes {
-		if n.State != Removed && n.Level < level {
+		if n.counts() && n.Level < level {
 			return fmt.Errorf("%w: node %s (%s) can do %d at most", ErrInvalid, n.Name, id, n.Level)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 )
@@ -17,6 +18,7 @@ type Host interface {
 	Open(e Errand) error
 	Close(ctx context.Context, r Own)        // its data stays
 	Delete(ctx context.Context, r Own) error // closes it, if it is open, and deletes its data
+	Kept(shard int) []Kept                   // what there is of a shard on this node's disk, open or not
 }
 
 // ErrHole is a replica whose log lacks entries that it had: it must not vote again.
@@ -38,6 +40,7 @@ type Neighbours interface {
 // Options is what a Keeper gets from whoever builds it.
 type Options struct {
 	Self       string   // own id
+	Run        uint64   // numbers this run of the node: no two have the same
 	Dir        string   // data directory
 	Machine    *Machine // of shard 0: Host opens it with this one
 	Host       Host
@@ -63,26 +66,32 @@ type Keeper struct {
 
 	placing sync.Mutex            // one round of opening and deleting at a time, files and all; guards failed
 	failed  map[Own]time.Duration // when to try a replica again that did not open
+	runs    []uint64              // of this node, those that the map may know of last; never changed
+	heeding sync.Mutex            // one later generation at a time, file and all
 	taking  sync.Mutex            // one newer map at a time, file and all; may be taken while placing is held
-
-	doubted map[Own]bool // replicas that the map gave this node, and that it has not noted
 
 	mu      sync.Mutex // guards what follows; the last to be taken, and held for no I/O or callback
 	current *Map       // the newest; nil: none
 	own     owned
+	doubted map[Own]bool // replicas of this node that have forgotten, or may have, what they promised
+	amnesia bool         // it was found that the directory is older than a run of this node
 	open    map[int]Own
-	leader  string        // of meta, as others say
-	heeded  uint64        // hash of the names that the leader of meta has of this node
-	missed  bool          // the last report did not find it
-	turn    int           // counts reports
-	paces   map[int]pace  // of the groups led here
-	handed  time.Duration // when leadership was given away last, to spread it
-	spread  struct {      // who should lead what, of one map
+	gone    map[string]time.Duration // by node: since when gossip has not seen it alive
+	leader  string                   // of meta, as others say
+	heeded  uint64                   // hash of the names that the leader of meta has of this node
+	missed  bool                     // the last report did not find it
+	turn    int                      // counts reports
+	paces   map[int]pace             // of the groups led here
+	handed  time.Duration            // when leadership was given away last, to spread it
+	spread  struct {                 // who should lead what, of one map
 		of      *Map
 		leaders []string
 	}
+	generation uint32 // of meta, the latest heard of
+
 	busy   map[int]bool // shards whose next step is being taken
-	office *office      // while meta is led here
+	stands map[int]stand
+	office *office // while meta is led here
 }
 
 const (
@@ -103,7 +112,7 @@ func NewKeeper(o Options) (*Keeper, error) {
 	if o.files == nil {
 		o.files = directory(o.Dir)
 	}
-	k := &Keeper{o: o, failed: make(map[Own]time.Duration), open: make(map[int]Own), paces: make(map[int]pace), busy: make(map[int]bool)}
+	k := &Keeper{o: o, gone: make(map[string]time.Duration), failed: make(map[Own]time.Duration), open: make(map[int]Own), paces: make(map[int]pace), busy: make(map[int]bool), stands: make(map[int]stand)}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	for range k.looks() {
 		k.nudges = append(k.nudges, make(chan struct{}, 1))
@@ -115,7 +124,16 @@ func NewKeeper(o Options) (*Keeper, error) {
 	if k.own, err = loadOwn(o.files); err != nil {
 		return nil, err
 	}
+	if k.generation, err = loadFence(o.files); err != nil {
+		return nil, err
+	}
+	if k.runs, err = countRun(o.files, k.current, o.Self, o.Run); err != nil {
+		return nil, err
+	}
 	k.doubted = doubts(k.current, o.Self, k.own.Replicas)
+	if k.current != nil {
+		k.stepsOf(k.current)
+	}
 	return k, nil
 }
 
@@ -181,17 +199,23 @@ func (k *Keeper) Own() []Own {
 func (k *Keeper) Take(m *Map) error {
 	k.taking.Lock()
 	defer k.taking.Unlock()
-	switch current := k.Map(); {
+	current := k.Map()
+	switch {
 	case current != nil && current.Cluster != m.Cluster:
 		return fmt.Errorf("%w: a map of cluster %s on a node of cluster %s", ErrInvalid, m.Cluster, current.Cluster)
-	case current != nil && current.Revision >= m.Revision:
+	case current != nil && !m.after(current):
 		return nil
 	}
 	if err := m.save(k.o.files); err != nil {
 		return err
 	}
+	k.recognise(m)
 	k.mu.Lock()
+	if current != nil && current.Generation() < m.Generation() {
+		maps.Copy(k.doubted, dropped(m, k.o.Self, k.own.Replicas, current.Revision))
+	}
 	k.current = m
+	k.stepsOf(m)
 	k.mu.Unlock()
 	if k.o.Changed != nil {
 		k.o.Changed(m)

@@ -3,6 +3,7 @@ package meta
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -88,6 +89,15 @@ func doubts(m *Map, self string, own []Own) map[Own]bool {
 	return doubted
 }
 
+// dropped are the replicas that the map of a later generation gives a node which
+// has given them up since, for what an earlier generation decided: they were there
+// before the revision that it knew last, and it has none of them.
+func dropped(m *Map, self string, own []Own, knew uint64) map[Own]bool {
+	doubted := doubts(m, self, own)
+	maps.DeleteFunc(doubted, func(o Own, _ bool) bool { return o.Life > knew })
+	return doubted
+}
+
 // id is what makes a replica another one.
 func (o Own) id() Own { return Own{Shard: o.Shard, Incarnation: o.Incarnation, Life: o.Life} }
 
@@ -98,7 +108,9 @@ func seeds(own []Own, of Own) (all []Own) {
 			all = append(all, o)
 		}
 	}
-	slices.SortFunc(all, func(a, b Own) int { return cmp.Compare(b.Incarnation, a.Incarnation) })
+	slices.SortFunc(all, func(a, b Own) int {
+		return cmp.Or(cmp.Compare(b.Incarnation, a.Incarnation), cmp.Compare(b.Life, a.Life))
+	})
 	return all
 }
 

@@ -27,6 +27,8 @@ type Node struct {
 	Leaving  bool      `json:"leaving,omitempty"` // Draining ends in Removed
 	Level    uint32    `json:"level,omitempty"`   // the highest it can work at
 	Boot     uint64    `json:"boot,omitempty"`    // counts its starts
+	Run      uint64    `json:"run,omitempty"`     // numbers its last run, as its data directory does
+	Since    uint64    `json:"since,omitempty"`   // when it was declared dead, in milliseconds since 1970; 0 where it is not
 	Revision uint64    `json:"revision"`          // of its last change
 }
 
@@ -146,6 +148,14 @@ func (s Shard) keeps(node string) bool {
 func (s Shard) keepsOwn(node string, life uint64) bool {
 	r, wanted := s.Wants(node)
 	return wanted && r.Life == life || !wanted && s.keeps(node)
+}
+
+// name is what people call a node; its id where no name is known.
+func (m *Map) name(id string) string {
+	if n := m.Nodes[id].Name; n != "" {
+		return n
+	}
+	return id
 }
 
 // clone is a copy whose tables may be changed; what they hold must be replaced,

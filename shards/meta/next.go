@@ -131,7 +131,7 @@ func (n *next) promote() (Action, bool) {
 			continue
 		}
 		if !n.bears() {
-			return Action{Why: fmt.Sprintf("if node %s died now, too few of the voters would be alive", r.Node)}, true
+			return Action{Why: fmt.Sprintf("if node %s died now, too few of the voters would be alive", n.m.name(r.Node))}, true
 		}
 		return n.act(AddVoter, r.Node, r.Life, "it has caught up")
 	}
@@ -142,7 +142,7 @@ func (n *next) promote() (Action, bool) {
 func (n *next) late() string {
 	for _, r := range n.s.Replicas {
 		if m, _ := n.g.member(r); r.Voter && !m.Voter && !n.caughtUp(m) {
-			return fmt.Sprintf("node %s has not caught up", r.Node)
+			return fmt.Sprintf("node %s has not caught up", n.m.name(r.Node))
 		}
 	}
 	return ""
@@ -170,7 +170,7 @@ func (n *next) dismiss() (Action, bool) {
 		}
 		for _, r := range n.s.Replicas {
 			if in, _ := n.g.member(r); r.Voter && !in.Voter {
-				return Action{Why: fmt.Sprintf("node %s has no vote yet", r.Node)}, true
+				return Action{Why: fmt.Sprintf("node %s has no vote yet", n.m.name(r.Node))}, true
 			}
 		}
 		if m.Node != n.self {
@@ -187,7 +187,7 @@ func (n *next) dismiss() (Action, bool) {
 // drop takes a voter's vote, or all of it, if a majority stays.
 func (n *next) drop(m Member, why string) (Action, bool) {
 	if !n.majority(m) {
-		return Action{Why: fmt.Sprintf("without node %s too few of the voters would be alive", m.Node)}, true
+		return Action{Why: fmt.Sprintf("without node %s too few of the voters would be alive", n.m.name(m.Node))}, true
 	}
 	if _, stays := n.s.has(m); stays {
 		return n.act(Demote, m.Node, m.Life, why)

@@ -2,6 +2,7 @@ package meta
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -12,10 +13,9 @@ import (
 type office struct {
 	term   uint64
 	since  time.Duration
-	gone   map[string]time.Duration // by node: since when gossip has not seen it alive
-	heard  map[string]hearing       // by node: its last report
-	groups map[int]hearing          // by shard: its leader's last report
-	named  map[named]time.Duration  // when a live node named the backend last
+	heard  map[string]hearing      // by node: its last report
+	groups map[int]hearing         // by shard: its leader's last report
+	named  map[named]time.Duration // when a live node named the backend last
 }
 
 type named struct{ pool, id string }
@@ -25,6 +25,9 @@ type hearing struct {
 	group Group
 	hash  uint64 // of names
 	names map[string]Named
+
+	run  uint64
+	runs []uint64
 }
 
 // decide decides, if meta is led here.
@@ -38,6 +41,7 @@ func (k *Keeper) decide() {
 
 // control makes one round of decisions.
 func (k *Keeper) control(ctx context.Context) error {
+	k.observe()
 	st, open := k.o.Groups.Status(0)
 	if !open || !st.Open || !k.leads() {
 		k.mu.Lock()
@@ -45,7 +49,7 @@ func (k *Keeper) control(ctx context.Context) error {
 		k.office = nil
 		return nil
 	}
-	own := question{Groups: k.led()}
+	own := question{Groups: k.led(), Run: k.o.Run, Runs: k.runs}
 	if k.name(&own); k.o.Names != nil {
 		own.Names = k.o.Names()
 	}
@@ -58,6 +62,45 @@ func (k *Keeper) control(ctx context.Context) error {
 		k.o.Log.Info("meta has decided", "op", string(c.Op), "key", c.Key, "number", c.Number, "step", c.step())
 	}
 	return nil
+}
+
+// observe returns the nodes that gossip knows, and those of the map that it has
+// forgotten, and for how long each is gone. Every node counts that, whoever leads
+// meta: a new leader need not begin to.
+func (k *Keeper) observe() map[string]Peer {
+	peers, m := k.o.Neighbours.Peers(), k.Map()
+	if m == nil {
+		return peers
+	}
+	for id, n := range m.Nodes {
+		if _, known := peers[id]; !known && n.State != Removed {
+			peers[id] = Peer{Node: n}
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.o.Now()
+	maps.DeleteFunc(k.gone, func(id string, _ time.Duration) bool { p, known := peers[id]; return !known || p.Alive })
+	for id, p := range peers {
+		if p.Alive {
+			continue
+		}
+		if _, gone := k.gone[id]; !gone {
+			k.gone[id] = now
+		}
+		p.Gone = now - k.gone[id]
+		peers[id] = p
+	}
+	return peers
+}
+
+// Pauses says why nothing is repaired while the nodes are as they are; "": it is.
+func (k *Keeper) Pauses() string {
+	m := k.Map()
+	if m == nil || !(&plan{m: m, seen: Seen{Peers: k.observe()}}).panics() {
+		return ""
+	}
+	return fmt.Sprintf("more than a third of the nodes look dead, which is probably the network: no node is declared dead, and no replica is replaced, before those have been gone for %v", panicFor)
 }
 
 // step says what a command does to a shard, for the log.
@@ -77,11 +120,11 @@ func (k *Keeper) hear(from string, q question) uint64 {
 	defer k.mu.Unlock()
 	now := k.o.Now()
 	if k.office == nil || k.office.term != st.Term {
-		k.office = &office{term: st.Term, since: now, gone: make(map[string]time.Duration), heard: make(map[string]hearing), groups: make(map[int]hearing), named: make(map[named]time.Duration)}
+		k.office = &office{term: st.Term, since: now, heard: make(map[string]hearing), groups: make(map[int]hearing), named: make(map[named]time.Duration)}
 	}
 	o := k.office
 	h := o.heard[from]
-	h.at = now
+	h.at, h.run, h.runs = now, q.Run, q.Runs
 	if q.Names != nil || q.Hash == 0 {
 		h.hash, h.names = q.Hash, q.Names
 	}
@@ -97,23 +140,15 @@ func (k *Keeper) hear(from string, q question) uint64 {
 
 // see is what the controller sees now.
 func (k *Keeper) see() Seen {
-	peers := k.o.Neighbours.Peers()
+	peers := k.observe()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now, o := k.o.Now(), k.office
 	seen := Seen{Peers: make(map[string]Peer), Groups: make(map[int]Group), Silent: make(map[int]time.Duration), Led: now - o.since, Wall: uint64(time.Now().UnixMilli())}
 	k.seeNames(&seen)
 	for id, p := range peers {
-		if p.Alive {
-			delete(o.gone, id)
-		} else if _, known := o.gone[id]; !known {
-			o.gone[id] = now
-		}
-		if !p.Alive {
-			p.Gone = now - o.gone[id]
-		}
 		h, heard := o.heard[id]
-		p.Heard = heard && now-h.at < fresh
+		p.Heard, p.Run, p.Runs = heard && now-h.at < fresh, h.run, h.runs
 		seen.Peers[id] = p
 	}
 	for shard := range k.o.machineShards() {

@@ -9,12 +9,12 @@ import (
 
 // sizes is how many replicas a shard shall have by now, and how many of them
 // vote: an odd number always, since two voters would only be one more way to lose
-// the quorum. A dead node counts as long as replicas wait for it or for another:
-// a shard does not shrink because nodes die, only because they leave.
+// the quorum. A dead node counts as long as replicas wait for it or for another, and so
+// does one that is set aside: a shard does not shrink because nodes die or rest, only because they leave.
 func (m *Map) sizes() (replicas, voters int) {
 	hosts := 0
 	for id, n := range m.Nodes {
-		if n.Hosts && (n.State == Active || n.State == Dead && m.used(id)) {
+		if n.Hosts && (n.State == Active || (n.State == Dead || n.rests()) && m.used(id)) {
 			hosts++
 		}
 	}
@@ -24,6 +24,9 @@ func (m *Map) sizes() (replicas, voters int) {
 
 // fit tells whether a node may get replicas.
 func (n Node) fit() bool { return n.Hosts && n.State == Active }
+
+// rests tells whether operators have set the node aside, and it is to stay.
+func (n Node) rests() bool { return n.State == Draining && !n.Leaving }
 
 // loads counts the wanted replicas of sessions' shards by node.
 func (m *Map) loads() map[string]int {

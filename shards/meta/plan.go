@@ -55,12 +55,20 @@ func (p *plan) planPeer(id string, peer Peer, panics bool) {
 	n, known := p.m.Nodes[id]
 	next := peer.Node
 	next.State, next.Leaving, next.Revision = n.State, n.Leaving, n.Revision
+	next.Run, next.Since = n.Run, n.Since
+	if peer.Alive && peer.Heard {
+		next.Run, next.Since = cmp.Or(peer.Run, n.Run), 0
+	}
 	switch left := n.State == Removed && n.Leaving && peer.Boot <= n.Boot; {
 	case !peer.Alive && !known, left: // it is not missed, or has not ended yet
 		return
+	case peer.Alive && n.forgot(peer) && !p.disown(id):
+		return // first that, or it would be forgotten again
 	case !peer.Alive:
 		next = n
-		next.State = p.fate(id, n, peer, panics)
+		if next.State = p.fate(id, n, peer, panics); next.State == Dead && n.State != Dead {
+			next.Since = p.seen.Wall
+		}
 	case n.State == Draining && n.Leaving && !p.m.used(id):
 		next.State = Removed
 	case peer.Level < p.m.Level && n.State != Active && n.State != Draining:
@@ -83,18 +91,19 @@ func (p *plan) fate(id string, n Node, peer Peer, panics bool) NodeState {
 		return Removed
 	case n.State != Dead && peer.Gone >= deadAfter:
 		return Dead
-	case n.State == Dead && !p.m.used(id) && peer.Gone >= forgetAfter:
+	case n.State == Dead && !p.m.used(id) && (peer.Gone >= forgetAfter || n.Since > 0 && p.seen.Wall >= n.Since+uint64(forgetAfter.Milliseconds())):
 		return Removed
 	}
 	return n.State
 }
 
 // panics tells whether so many nodes look dead that it is probably this one: then
-// nobody is declared dead, and nothing is repaired.
+// nobody is declared dead, and nothing is repaired. Who has been gone for long does
+// not count: a network would be back, and meta has a majority all the while.
 func (p *plan) panics() bool {
 	nodes, gone := 0, 0
 	for id, n := range p.m.Nodes {
-		if n.State != Active && n.State != Draining && !(n.State == Dead && p.m.used(id)) {
+		if n.State != Active && n.State != Draining && !(n.State == Dead && p.m.used(id)) || p.seen.Peers[id].Gone >= panicFor {
 			continue
 		}
 		nodes++
@@ -120,7 +129,7 @@ func (p *plan) missing() bool {
 func (p *plan) planLevel() {
 	level := uint32(0)
 	for _, n := range p.m.Nodes {
-		if n.State != Removed && (level == 0 || n.Level < level) {
+		if n.counts() && (level == 0 || n.Level < level) {
 			level = n.Level
 		}
 	}
@@ -224,7 +233,10 @@ func (p *plan) attend(i int) {
 		s.Phase = Ready
 		p.setShard(i, s)
 	case s.Step != nil && s.Step.Kind == Reset:
-		if p.seen.Peers[s.Founder].Alive && p.seen.Silent[i] >= deadAfter {
+		if gone := fmt.Sprintf("node %s, which was to make it anew, is dead; reset it again", p.name(s.Founder)); founder.State == Dead && s.Step.Reason != gone {
+			s.Step = &Step{Kind: Reset, Node: s.Founder, Reason: gone}
+			p.setShard(i, s)
+		} else if p.seen.Peers[s.Founder].Alive && p.seen.Silent[i] >= deadAfter {
 			s.Incarnation++ // what is left of it is there and nowhere else
 			s.Replicas = []Replica{{Node: s.Founder, Voter: true}}
 			p.setShard(i, s)
@@ -234,9 +246,4 @@ func (p *plan) attend(i int) {
 	}
 }
 
-func (p *plan) name(id string) string {
-	if n := p.m.Nodes[id].Name; n != "" {
-		return n
-	}
-	return id
-}
+func (p *plan) name(id string) string { return p.m.name(id) }

@@ -39,6 +39,11 @@ func recovery(f files, self string) (*Recovery, error) {
 	next := r.before.clone()
 	next.Revision += leap
 	s := next.Shards[0]
+	heard, err := loadFence(f)
+	if err != nil {
+		return nil, err
+	}
+	s.Incarnation = max(s.Incarnation, heard)
 	next.Shards[0] = Shard{
 		Incarnation: s.Incarnation + 1, Phase: Ready, Founder: self, Revision: next.Revision,
 		Replicas: []Replica{{Node: self, Life: next.Revision, Voter: true}},

@@ -1,9 +1,12 @@
 package meta
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // ErrLed is a shard that is not lost.
@@ -11,61 +14,89 @@ var ErrLed = errors.New("the shard has a leader, or will have one: a majority of
 
 // Reset has a shard that lost its majority made anew, from what the node has that
 // has most of it, and returns that node. Its earlier replicas are fenced from then
-// on, should they come back. What only the lost ones knew is lost.
-func (k *Keeper) Reset(ctx context.Context, shard int) (founder string, err error) {
+// on, should they come back. What only the lost ones knew is lost. With empty it
+// begins with nothing: that is for a shard of which nothing is left.
+func (k *Keeper) Reset(ctx context.Context, shard int, empty bool) (founder string, err error) {
 	err = k.until(ctx, fmt.Sprint("shard ", shard), func(m *Map) (Command, error) {
 		if shard < 1 || shard >= len(m.Shards) {
 			return Command{}, fmt.Errorf("%w: there are shards 1 to %d; for shard 0 there is starling recover", ErrInvalid, m.Count())
 		}
 		s := m.Shards[shard]
-		if s.Step != nil && s.Step.Kind == Reset {
-			return Command{}, fmt.Errorf("%w: it is made anew already", ErrInvalid)
+		peers := k.o.Neighbours.Peers()
+		if s.Phase != Ready && peers[s.Founder].Alive {
+			return Command{}, fmt.Errorf("%w: node %s makes it anew already", ErrInvalid, m.name(s.Founder))
 		}
-		founder, err = k.survivor(ctx, shard, s)
-		if err != nil {
+		if founder, err = survivor(m, shard, k.kept(ctx, shard, peers)); err != nil {
 			return Command{}, err
 		}
-		next := Shard{
-			Incarnation: s.Incarnation + 1, Phase: Creating, Founder: founder, Replicas: []Replica{{Node: founder, Voter: true}},
-			Step: &Step{Kind: Reset, Node: founder, Reason: "an operator gave up what was lost of it"},
+		if err := m.begins(shard, &founder, empty, peers); err != nil {
+			return Command{}, err
 		}
+		next := s.again(founder, "an operator gave up what was lost of it")
 		return Command{Op: OpShard, Number: shard, Seen: s.Revision, Shard: &next}, nil
 	})
 	return founder, err
 }
 
-// survivor is the node that has most of a shard.
-func (k *Keeper) survivor(ctx context.Context, shard int, s Shard) (string, error) {
-	best, node, votes := reply{}, "", 0
-	for _, r := range s.Replicas {
-		a, err := k.look(ctx, r.Node, shard)
-		if err != nil || a.Last == 0 {
-			continue // it is gone, or knows nothing: that is why
+// kept is what each node that runs has of a shard; nothing where it does not answer.
+func (k *Keeper) kept(ctx context.Context, shard int, peers map[string]Peer) map[string][]Kept {
+	all := map[string][]Kept{k.o.Self: k.o.Host.Kept(shard)}
+	for id, p := range peers {
+		if id == k.o.Self || !p.Alive {
+			continue
 		}
-		if r.Voter {
-			votes++
-		}
-		if node == "" || a.Last > best.Last || a.Last == best.Last && a.Term > best.Term {
-			best, node = a, r.Node
+		ctx, cancel := context.WithTimeout(ctx, lookTime)
+		a, err := k.ask(ctx, id, question{Revision: k.Map().Revision, Look: &shard})
+		cancel()
+		if err == nil {
+			all[id] = a.Kept
 		}
 	}
-	switch {
-	case node == "":
-		return "", fmt.Errorf("%w: none of the shard's nodes answers; start one of them, with the disk it had", ErrInvalid)
-	case 2*votes > s.Voters():
+	return all
+}
+
+// survivor is the node that has most of a shard, as Raft compares logs: of the last
+// incarnation, by the term of its last entry, then by its index; "": none has any.
+func survivor(m *Map, shard int, kept map[string][]Kept) (node string, err error) {
+	s, best, votes := m.Shards[shard], Kept{}, 0
+	for _, id := range slices.Sorted(maps.Keys(kept)) {
+		r, wanted := s.Wants(id)
+		for _, have := range kept[id] {
+			if have.Last == 0 {
+				continue // it knows nothing
+			}
+			if wanted && r.Voter && have.Incarnation == s.Incarnation && have.Life == r.Life {
+				votes++
+			}
+			if have.compare(best) > 0 {
+				best, node = have, id
+			}
+		}
+	}
+	if 2*votes > s.Voters() {
 		return "", fmt.Errorf("%w: %w", ErrInvalid, ErrLed)
 	}
 	return node, nil
 }
 
-// look asks a node, or this one, how much it has of a shard.
-func (k *Keeper) look(ctx context.Context, node string, shard int) (reply, error) {
-	if node != k.o.Self {
-		return k.ask(ctx, node, question{Revision: k.Map().Revision, Look: &shard})
+func (a Kept) compare(b Kept) int {
+	return cmp.Or(cmp.Compare(a.Incarnation, b.Incarnation), cmp.Compare(a.Term, b.Term), cmp.Compare(a.Last, b.Last))
+}
+
+// begins checks that an operator who wants an empty shard loses nothing that there
+// is, and one who does not gets none; an empty one begins on any node.
+func (m *Map) begins(shard int, founder *string, empty bool, peers map[string]Peer) error {
+	switch {
+	case *founder != "" && empty:
+		return fmt.Errorf("%w: node %s has something left of it; reset it without --empty", ErrInvalid, m.name(*founder))
+	case *founder != "":
+		return nil
+	case !empty:
+		return fmt.Errorf("%w: no node that runs has anything left of it; start one that has, with the disk it had. If all of them are lost for good, --empty makes it anew with nothing: of its sessions only those are kept that the running nodes remember", ErrInvalid)
 	}
-	st, open := k.o.Groups.Status(shard)
-	if !open {
-		return reply{}, ErrElsewhere
+	*founder = m.best(shard, nil, m.loads(), func(id string) bool { return peers[id].Alive })
+	if *founder == "" {
+		return fmt.Errorf("%w: no node that runs hosts shards", ErrInvalid)
 	}
-	return reply{Last: st.Last, Term: st.Term}, nil
+	return nil
 }

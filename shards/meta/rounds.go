@@ -91,7 +91,11 @@ func (k *Keeper) place(ctx context.Context) {
 		}
 	}
 	for _, r := range k.Own() {
-		if s := m.Shards[min(r.Shard, len(m.Shards)-1)]; s.Incarnation == r.Incarnation && !k.isOpen(r) {
+		switch s := m.Shards[min(r.Shard, len(m.Shards)-1)]; {
+		case s.Incarnation != r.Incarnation:
+		case k.doubts(r):
+			k.distrust(ctx, r)
+		case !k.isOpen(r):
 			k.begin(ctx, Errand{Do: OpenIt, Own: r, Kept: true, Found: r.Again || r.Founded && m.atFounding(r.Shard)}) // it may have ended before the group was made
 		}
 	}
@@ -108,7 +112,7 @@ func (k *Keeper) do(ctx context.Context, e Errand) error {
 	r := e.Own
 	switch e.Do {
 	case OpenIt:
-		if k.doubted[r.id()] {
+		if k.doubts(r) {
 			return k.renew(ctx, r)
 		}
 		if err := k.note(append(k.Own(), r)); err != nil {
@@ -213,6 +217,9 @@ func (s Shard) renewed(node string) Shard {
 
 // advance takes the next step of each group that this node leads, side by side.
 func (k *Keeper) advance() {
+	if k.fenced() {
+		return // what this node's map wants is nothing any more
+	}
 	for _, shard := range k.idle() {
 		k.start(func() { k.attendTo(shard) })
 	}
@@ -272,14 +279,31 @@ func (k *Keeper) step(ctx context.Context, shard int) (again bool, err error) {
 	if a == (Action{}) {
 		a = Spread(m.Shards[shard], k.lead(m, shard), k.o.Self, g, st.Config)
 	}
-	if a.Do == Wait || a.Do == Transfer && !k.mayHand(m, shard, a.Node) || a.Do == AddNonvoter && !k.awaits(ctx, shard, a) {
+	why := k.holdsUp(ctx, m, shard, a)
+	k.stand(shard, why)
+	if a.Do == Wait || why != "" {
 		return false, nil
 	}
 	if err := k.o.Groups.Change(ctx, shard, a); err != nil {
+		k.stand(shard, fmt.Sprintf("to %s failed, and is tried again: %v", a.Do, err))
 		return false, fmt.Errorf("%s %s: %w", a.Do, a.Node, err)
 	}
 	k.o.Log.Info("a group has changed", "shard", shard, "step", string(a.Do), "peer", a.Node, "why", a.Why)
 	return true, nil
+}
+
+// holdsUp says why an action is not taken now; "": it may be, or there is nothing
+// to do.
+func (k *Keeper) holdsUp(ctx context.Context, m *Map, shard int, a Action) string {
+	switch {
+	case a.Do == Wait:
+		return a.Why
+	case a.Do == Transfer && !k.mayHand(m, shard, a.Node):
+		return fmt.Sprintf("node %s takes the lead a little later", m.name(a.Node))
+	case a.Do == AddNonvoter && !k.awaits(ctx, shard, a):
+		return fmt.Sprintf("node %s has not opened its replica yet", m.name(a.Node))
+	}
+	return ""
 }
 
 // lead is who should lead a shard.

@@ -31,7 +31,18 @@ func (k *Keeper) Leave(ctx context.Context, node string) error {
 	})
 }
 
-// Stay takes a leave back that is not over yet.
+// SetAside has the cluster agree that a node is set aside: another leads what it led,
+// and gets its replicas where there is one for them. What has nobody else stays there.
+func (k *Keeper) SetAside(ctx context.Context, node string) error {
+	return k.rule(ctx, node, func(_ *Map, n *Node) error {
+		if n.State == Active || n.State == Joining {
+			n.State = Draining
+		}
+		return nil // one that leaves is set aside already, and one that is dead is not heard yet
+	})
+}
+
+// Stay takes SetAside back, and a leave that is not over yet.
 func (k *Keeper) Stay(ctx context.Context, node string) error {
 	return k.rule(ctx, node, func(_ *Map, n *Node) error {
 		if n.State == Removed {

@@ -20,6 +20,10 @@ type Peer struct {
 	Ends  bool          // it says that it is about to end, if only to start again
 	Gone  time.Duration // for so long the controller has seen it not alive
 	Heard bool          // its report came by rpc, lately
+
+	Generation uint32   // of meta, as it says in gossip; 0: it does not
+	Run        uint64   // as it reports: this run
+	Runs       []uint64 // and those that its directory has made of which the map may have the last one
 }
 
 // Group is a shard's group as its leader reports it.
@@ -46,6 +50,7 @@ const (
 	levelFor    = 5 * time.Second  // it must have caught up for so long before it counts on a move
 	hurryFor    = time.Second      // or, where votes are missing that the shard should have
 	deadAfter   = time.Minute      // gossip's word has to hold for so long
+	panicFor    = 15 * time.Minute // who is gone for so long is no sign of a network that failed a moment ago
 	forgetAfter = 24 * time.Hour   // a dead node that has no replicas
 	joinWait    = 10 * time.Second // shards are created after it, though nodes of the founding are missing
 )

@@ -26,6 +26,7 @@ type world struct {
 	clients int               // commands so far
 	steps   int               // changes of groups
 	story   []string
+	split   map[string]bool // the nodes of one side of a network that is cut in two; nil: it is not
 }
 
 // box is a node: a keeper, a disk and a network card.
@@ -107,7 +108,7 @@ func (b *box) start() {
 	b.up, b.cut, b.fed, b.machine, b.heard = true, false, 0, NewMachine(), map[string]time.Duration{}
 	var err error
 	b.keeper, err = NewKeeper(Options{
-		Self: b.id, Machine: b.machine, Host: b, Groups: b, Neighbours: b, Log: slog.New(slog.DiscardHandler),
+		Self: b.id, Run: b.boot, Machine: b.machine, Host: b, Groups: b, Neighbours: b, Log: slog.New(slog.DiscardHandler),
 		Now: func() time.Duration { return b.w.now }, files: b, Names: func() map[string]Named { return b.names },
 	})
 	if err != nil {
@@ -164,6 +165,15 @@ func (b *box) Close(_ context.Context, r Own) {
 }
 
 func (b *box) Delete(_ context.Context, r Own) error { delete(b.logs, key(r)); return nil }
+
+func (b *box) Kept(shard int) (all []Kept) {
+	for own, l := range b.logs {
+		if own.Shard == shard {
+			all = append(all, Kept{own.Incarnation, own.Life, lastTerm(l.entries), uint64(len(l.entries))})
+		}
+	}
+	return all
+}
 
 func (b *box) log(shard int) *log {
 	for _, l := range b.logs {
@@ -261,6 +271,11 @@ func (b *box) Peers() map[string]Peer {
 			Node:  Node{Name: id, Zone: o.zone, Hosts: o.host, Level: 1, Boot: o.boot},
 			Alive: b.w.now-at < 3*time.Second,
 		}
+		if m := o.keeper.Map(); m != nil {
+			p := peers[id]
+			p.Generation = m.Generation()
+			peers[id] = p
+		}
 	}
 	return peers
 }
@@ -273,7 +288,10 @@ func (b *box) Ask(ctx context.Context, node string, question []byte) ([]byte, er
 	return to.keeper.Answer(ctx, b.id, question)
 }
 
-func (b *box) reaches(o *box) bool { return b.up && o.up && (b == o || !b.cut && !o.cut) }
+func (b *box) reaches(o *box) bool {
+	apart := b.cut || o.cut || b.w.split[b.id] != b.w.split[o.id]
+	return b.up && o.up && (b == o || !apart)
+}
 
 // config is the last configuration of a log, committed or not.
 func (l *log) config() ([]Replica, int) {

@@ -254,6 +254,62 @@ func TestSituationDrainedNode(t *testing.T) {
 	w.until("it has its share again", 5*time.Minute, w.well)
 }
 
+// TestSituationDrainedNodeWithoutAnother: where there is no other node for its
+// replicas a drained node keeps them, votes and all, and leads nothing; so it is over
+// its restart. A node that leaves goes before it.
+func TestSituationDrainedNodeWithoutAnother(t *testing.T) {
+	w := begin(t, 1, 3, 8)
+	rule := func(verb func(*Keeper, context.Context, string) error, node string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := verb(w.leads(0).box.keeper, ctx, node); err != nil { // time stands still: it has to be done at once
+			t.Fatal(err)
+		}
+	}
+	rule((*Keeper).SetAside, "n03")
+	rests := func() error {
+		m := w.newest()
+		if m.Nodes["n03"].State != Draining {
+			return fmt.Errorf("it is %+v", m.Nodes["n03"])
+		}
+		for i, s := range m.Shards {
+			if len(s.Replicas) != 3 || s.Voters() != 3 {
+				return fmt.Errorf("shard %d has replicas %+v", i, s.Replicas)
+			}
+			if l := w.nodes["n03"].log(i); l == nil || l.leads {
+				return fmt.Errorf("shard %d is led by the drained node, or not there", i)
+			}
+		}
+		return w.reached()
+	}
+	w.until("it leads nothing and keeps all", 5*time.Minute, rests)
+	w.nodes["n03"].stop()
+	w.run(30 * time.Second)
+	w.nodes["n03"].start()
+	w.until("it rests as before", 5*time.Minute, rests)
+	rule((*Keeper).Leave, "n02")
+	w.until("the other one has left", 5*time.Minute, func() error {
+		m := w.newest()
+		if m.Nodes["n02"].State != Removed {
+			return fmt.Errorf("it is %+v", m.Nodes["n02"])
+		}
+		for i, s := range m.Shards {
+			if r, _ := s.Wants("n01"); !r.Voter || s.Voters() != 1 || len(s.Replicas) != 2 {
+				return fmt.Errorf("shard %d has replicas %+v", i, s.Replicas)
+			}
+		}
+		return nil
+	})
+	rule((*Keeper).Stay, "n03")
+	w.until("it leads its share", 5*time.Minute, func() error {
+		if m := w.newest(); m.Nodes["n03"].State != Active {
+			return fmt.Errorf("it is %+v", m.Nodes["n03"])
+		}
+		return w.reached()
+	})
+}
+
 func TestSituationPureProxy(t *testing.T) {
 	w := begin(t, 1, 3, 4)
 	w.add("", false)
@@ -340,10 +396,10 @@ func TestSituationShardMajorityLost(t *testing.T) {
 	w.run(5 * time.Second)
 	k := w.leads(0).box.keeper
 	ctx := context.Background()
-	if _, err := k.Reset(ctx, lost%6+1); err == nil && w.leads(lost%6+1) != nil {
+	if _, err := k.Reset(ctx, lost%6+1, false); err == nil && w.leads(lost%6+1) != nil {
 		t.Error("a shard that has a leader was made anew")
 	}
-	founder, err := k.Reset(ctx, lost)
+	founder, err := k.Reset(ctx, lost, false)
 	if err != nil || !w.nodes[founder].up {
 		t.Fatalf("founder %q: %v", founder, err)
 	}

@@ -166,16 +166,28 @@ func (p *plan) shrink(i int, s Shard) bool {
 		}).Node
 		next = without(next, last)
 	}
-	vote(i, next, voters, "")
+	vote(i, next, voters, p.firm(next))
 	p.step(i, s, next, Step{Kind: Shrink, Node: last, Reason: fmt.Sprintf("there are nodes for %d replicas, %d of them with a vote", replicas, voters)})
 	return true
+}
+
+// firm names a voter that is to stay, if there is one: its vote is the last to go.
+func (p *plan) firm(all []Replica) string {
+	for _, r := range all {
+		if r.Voter && p.burden(r) == 0 {
+			return r.Node
+		}
+	}
+	return ""
 }
 
 // burden is the higher, the sooner a replica may go.
 func (p *plan) burden(r Replica) int {
 	switch n := p.m.Nodes[r.Node]; {
 	case n.State == Dead:
-		return 3 // what waits for it may wait for ever
+		return 4 // what waits for it may wait for ever
+	case n.Leaving:
+		return 3
 	case !n.fit():
 		return 2
 	case !r.Voter:

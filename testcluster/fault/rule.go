@@ -28,6 +28,10 @@ type Way struct {
 	// is lifted. Writes block, dials wait.
 	Stall bool
 
+	// Hold is Stall for what is written, but that writes go on until a megabyte is
+	// under way: a way that is cut, with the sender's socket buffer before it.
+	Hold bool
+
 	// Drop swallows: writes succeed and reach nobody, reads wait, the peer's
 	// end is not seen, dials wait. What was swallowed is gone, so a stream that
 	// was in use has a hole after it; Stall is the kind fault.
@@ -41,7 +45,9 @@ type Way struct {
 }
 
 // dark says that a handshake would not come through.
-func (r Rule) dark() bool { return r.Read.Drop || r.Read.Stall || r.Write.Drop || r.Write.Stall }
+func (r Rule) dark() bool {
+	return r.Read.Drop || r.Read.Stall || r.Write.Drop || r.Write.Stall || r.Write.Hold
+}
 
 // setting is a rule in force; a change makes a new one.
 type setting struct {

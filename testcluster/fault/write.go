@@ -69,7 +69,7 @@ func (c *conn) usable(d *deadline) error {
 }
 
 func (c *conn) send(s *setting, p []byte) (int, error) {
-	if s.Write.Delay <= 0 && !c.lag.busy() {
+	if s.Write.Delay <= 0 && !s.Write.Hold && !c.lag.busy() {
 		return c.Conn.Write(p)
 	}
 	if err := c.usable(&c.out.deadline); err != nil {
@@ -206,7 +206,7 @@ func (c *conn) travel(due time.Time) (lost bool, err error) {
 	for {
 		s := c.link.rule.Load()
 		var over <-chan time.Time // never, while stalled
-		if !s.Write.Stall {
+		if !s.Write.Stall && !s.Write.Hold {
 			left := time.Until(due)
 			if left <= 0 {
 				return s.Write.Drop, nil

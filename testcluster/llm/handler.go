@@ -16,6 +16,7 @@ func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/v1/chat/completions", only(http.MethodPost, func(w http.ResponseWriter, r *http.Request) { s.complete(w, r, true) }))
 	mux.Handle("/v1/completions", only(http.MethodPost, func(w http.ResponseWriter, r *http.Request) { s.complete(w, r, false) }))
+	mux.Handle("/v1/realtime", s.unlessHung(only(http.MethodGet, s.realtime)))
 	mux.Handle("/v1/models", s.unlessHung(only(http.MethodGet, s.models)))
 	mux.Handle("/metrics", s.unlessHung(s.metrics.handler()))
 	mux.Handle("/health", only(http.MethodGet, s.health))

@@ -48,3 +48,10 @@ func Text(seed uint64, n int) string {
 	}
 	return b.String()
 }
+
+// AnswerSeed is the seed of the answer to a chat of one message with that text,
+// which needs no escapes in JSON, where neither request nor Options.Seed bring one.
+// So the answer shows whether all of the message arrived.
+func AnswerSeed(text string) uint64 {
+	return mix(mix(fingerprint([]byte(`"` + text + `"`))))
+}

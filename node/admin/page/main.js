@@ -1,0 +1,88 @@
+// The dashboard: asks the node, and shows what it says.
+import { follow, get, keep, Refused, token } from "./ask.js";
+import { confirm, sessionForm } from "./orders.js";
+import { find, say } from "./dom.js";
+import { View } from "./view.js";
+
+const view = new View((order) => confirm(order).then((done) => done && refresh()));
+const latest = {}; // the last answers, by name
+let asked = false, stop = new AbortController(), live = { on: false, why: "" }, slow = 0;
+
+// Some lists are long and change little: they are asked for every third time.
+const often = ["status", "backends", "pools"], seldom = ["members", "shards", "streams?limit=50"];
+
+let busy = null, again = false;
+async function refresh(all = true) {
+  if (busy) {
+    again = again || all;
+    return busy;
+  }
+  busy = ask(all).finally(() => { busy = null; });
+  await busy;
+  if (again) {
+    again = false;
+    await refresh();
+  }
+}
+
+async function ask(all) {
+  const names = all ? [...often, ...seldom] : often;
+  try {
+    const answers = await Promise.all(names.map((n) => get("v1/" + n)));
+    names.forEach((n, i) => { latest[n.split("?")[0]] = answers[i]; });
+    asked = true;
+    view.show(latest, live);
+  } catch (err) {
+    if (err instanceof Refused && err.status === 401) return wantToken();
+    view.silent(err.message, asked);
+  }
+}
+
+let wanting = false;
+async function wantToken(forget = "") {
+  if (wanting) return;
+  wanting = true;
+  const had = token();
+  const text = await confirm({
+    title: "Token", verb: "Use it", ask: { label: "Token", type: "password", required: !had },
+    text: (had && !forget ? "The node did not take the token. " : "") + "It is the one line of the node's admin.token_file. It is kept until this tab is closed, and sent to this node alone." + (had ? " Leave it empty to forget the one you gave." : ""),
+  });
+  wanting = false;
+  if (text === null) return;
+  keep(text);
+  begin();
+}
+
+// begin follows the events anew, and asks for everything.
+function begin() {
+  stop.abort();
+  stop = new AbortController();
+  view.forget();
+  follow((event) => {
+    view.take(event);
+    soon();
+  }, (on, why = "", status = 0) => {
+    live = { on, why };
+    view.lively(live);
+    if (status === 401) wantToken();
+  }, stop.signal);
+  refresh();
+}
+
+// soon refreshes shortly after an event, and once for several.
+let timer = 0;
+function soon() {
+  if (!timer) timer = setTimeout(() => { timer = 0; refresh(); }, 150);
+}
+
+setInterval(() => {
+  slow++;
+  if (document.hidden && slow % 10) return;
+  refresh(slow % 3 === 0);
+}, 1000);
+
+document.addEventListener("visibilitychange", () => document.hidden || refresh());
+find("#key").addEventListener("click", () => wantToken("asked"));
+sessionForm(find("#find"), find("#found"), () => refresh());
+say(find("#live"), "connecting");
+begin();

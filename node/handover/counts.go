@@ -1,0 +1,49 @@
+package handover
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+)
+
+// Counts is what an elder says of itself.
+type Counts struct {
+	Version  string    `json:"version"` // of its program
+	Since    time.Time `json:"since"`   // when it handed over
+	Deadline time.Time `json:"deadline,omitzero"`
+
+	InFlight int64     `json:"in_flight"` // streams
+	Waiting  int64     `json:"waiting"`
+	Backends []Carried `json:"backends"` // that have some, by id
+	Ended    []End     `json:"ended"`    // streams since then, by all but when; it only grows
+}
+
+// Carried is what an elder carries to one backend.
+type Carried struct {
+	ID       string `json:"id"`
+	InFlight int    `json:"in_flight"`
+	Running  int    `json:"running"` // of them, those whose answer has begun
+}
+
+// End counts streams that ended alike.
+type End struct {
+	Pool    string `json:"pool"`
+	Backend string `json:"backend"`
+	Reason  string `json:"reason"`
+	Count   int64  `json:"count"`
+}
+
+func (c Counts) same(other Counts) bool {
+	return c.Deadline.Equal(other.Deadline) && c.InFlight == other.InFlight && c.Waiting == other.Waiting && slices.Equal(c.Backends, other.Backends) && slices.Equal(c.Ended, other.Ended)
+}
+
+// said is what an elder sends on its first visit: one of these.
+type said struct {
+	Counts  *Counts         `json:"counts,omitempty"`
+	Streams json.RawMessage `json:"streams,omitempty"`
+}
+
+// ask is what its heir sends there.
+type ask struct {
+	Streams int `json:"streams"` // how many to list
+}

@@ -1,0 +1,151 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// variable tells a process that it is an heir, by the descriptor of the socket pair.
+const variable = "STARLING_HANDOVER"
+
+const (
+	talkFD  = 3 // in the heir
+	lockFD  = 4 // the data directory's lock: both hold it
+	firstFD = 5 // of the sockets
+)
+
+// Program is how this process was started, for another one to be.
+type Program struct {
+	Path string
+	Args []string // with its own name
+}
+
+// Self finds it. The path is the one that was called, not the file behind it: an
+// upgrade may be another one behind the same name.
+func Self() (Program, error) {
+	path, err := exec.LookPath(os.Args[0])
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return Program{}, fmt.Errorf("find the program that runs: %w", err)
+	}
+	return Program{Path: path, Args: os.Args}, nil
+}
+
+// Heir is the process that is to take over, as the one before it sees it.
+type Heir struct {
+	*talk
+	Version string // of its program, once it serves
+	process *os.Process
+	ended   chan struct{} // closed when the process has
+	state   string        // how; after ended
+}
+
+// Start starts the heir, with a share of the lock and of the sockets.
+func Start(p Program, lock *os.File, sockets []Socket) (*Heir, error) {
+	pair, err := socketpair()
+	if err != nil {
+		return nil, fmt.Errorf("a socket pair for the new process: %w", err)
+	}
+	defer syscall.Close(pair[1])
+	t, err := newTalk(pair[0])
+	if err != nil {
+		return nil, err
+	}
+	files := []uintptr{0, 1, 2, uintptr(pair[1]), lock.Fd()} // raw: package os would make sockets wait in accept for all of us
+	for _, s := range sockets {
+		files = append(files, uintptr(s.fd))
+	}
+	process, err := start(p, files)
+	if err != nil {
+		t.close()
+		return nil, fmt.Errorf("start %s: %w", p.Path, err)
+	}
+	h := &Heir{talk: t, process: process, ended: make(chan struct{})}
+	go h.await() // ends with the process, which may outlive this one
+	if err := t.say(word{Word: wordOffer, Version: version, Sockets: sockets}); err != nil {
+		return nil, h.Undo(err)
+	}
+	return h, nil
+}
+
+func start(p Program, files []uintptr) (*os.Process, error) {
+	environment := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, variable+"=") })
+	pid, _, err := syscall.StartProcess(p.Path, p.Args, &syscall.ProcAttr{
+		Env: append(environment, fmt.Sprintf("%s=%d", variable, talkFD)), Files: files,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return os.FindProcess(pid)
+}
+
+func socketpair() (pair [2]int, err error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if pair, err = syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0); err != nil {
+		return pair, os.NewSyscallError("socketpair", err)
+	}
+	for _, fd := range pair {
+		syscall.CloseOnExec(fd)
+	}
+	return pair, nil
+}
+
+func (h *Heir) await() {
+	defer close(h.ended)
+	state, err := h.process.Wait()
+	if h.state = fmt.Sprint(err); err == nil {
+		h.state = state.String()
+	}
+}
+
+// PID is the process's.
+func (h *Heir) PID() int { return h.process.Pid }
+
+// Ended is closed when the process has ended.
+func (h *Heir) Ended() <-chan struct{} { return h.ended }
+
+// AwaitTake returns when the heir could begin.
+func (h *Heir) AwaitTake(ctx context.Context) error {
+	_, err := h.hear(ctx, wordTake)
+	return err
+}
+
+// AwaitReady returns when it serves.
+func (h *Heir) AwaitReady(ctx context.Context) error {
+	w, err := h.hear(ctx, wordReady)
+	h.Version = w.Program
+	return err
+}
+
+// Yours says that the directory is the heir's.
+func (h *Heir) Yours() error { return h.say(word{Word: wordYours}) }
+
+// Go says that the node is. From here on there is no way back: an error means that
+// the heir has just ended.
+func (h *Heir) Go() error {
+	defer h.close()
+	return h.say(word{Word: wordGo})
+}
+
+// Undo ends the heir, and adds to the cause how it ended.
+func (h *Heir) Undo(cause error) error {
+	if !errors.Is(cause, ErrGone) {
+		_ = h.process.Kill() // one that has ended needs none
+	}
+	h.close()
+	<-h.ended
+	if errors.Is(cause, ErrGone) {
+		return fmt.Errorf("the new process ended before it served (%s); its log says why", h.state)
+	}
+	return cause
+}

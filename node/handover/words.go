@@ -1,0 +1,100 @@
+package handover
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+)
+
+// version is of the words and of what is inherited; an heir that knows another one
+// begins nothing.
+const version = 1
+
+// maxSockets bounds what is handed over at once.
+const maxSockets = 256
+
+// word is what the two say to each other.
+type word struct {
+	Word    string   `json:"word"`
+	Version int      `json:"version,omitempty"` // offer
+	Sockets []Socket `json:"sockets,omitempty"` // offer: in the order of their descriptors
+	Program string   `json:"program,omitempty"` // ready: its version
+	Why     string   `json:"why,omitempty"`     // failed
+}
+
+// The words; the list is closed.
+const (
+	wordOffer  = "offer"
+	wordTake   = "take"
+	wordYours  = "yours"
+	wordReady  = "ready"
+	wordGo     = "go"
+	wordFailed = "failed"
+)
+
+// ErrGone says that the other process has ended.
+var ErrGone = errors.New("the other process has ended")
+
+// talk is one end of the socket pair.
+type talk struct {
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+func newTalk(fd int) (*talk, error) {
+	f := os.NewFile(uintptr(fd), "handover")
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("the socket to the other process: %w", err)
+	}
+	return &talk{conn: c, in: bufio.NewReaderSize(c, 64<<10)}, nil
+}
+
+func (t *talk) say(w word) error {
+	line, err := json.Marshal(w)
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	_ = t.conn.SetWriteDeadline(time.Now().Add(sayTime))
+	if _, err = t.conn.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("say %s: %w: %w", w.Word, ErrGone, err)
+	}
+	return nil
+}
+
+const sayTime = 5 * time.Second // for a word that nobody reads
+
+// hear waits for a word. Another one than is due is an error, that the other has
+// failed, too.
+func (t *talk) hear(ctx context.Context, due string) (w word, err error) {
+	_ = t.conn.SetReadDeadline(time.Time{})
+	defer context.AfterFunc(ctx, func() { _ = t.conn.SetReadDeadline(time.Unix(1, 0)) })()
+	line, err := t.in.ReadSlice('\n')
+	switch {
+	case ctx.Err() != nil:
+		return w, fmt.Errorf("wait for %s: %w", due, context.Cause(ctx))
+	case errors.Is(err, io.EOF) || isReset(err):
+		return w, ErrGone
+	case err != nil:
+		return w, fmt.Errorf("wait for %s: %w", due, err)
+	}
+	if err := json.Unmarshal(line, &w); err != nil {
+		return w, fmt.Errorf("wait for %s: %w", due, err)
+	}
+	switch w.Word {
+	case due:
+		return w, nil
+	case wordFailed:
+		return w, errors.New(w.Why)
+	}
+	return w, fmt.Errorf("the other process says %q where %q is due", w.Word, due)
+}
+
+func (t *talk) close() { _ = t.conn.Close() }

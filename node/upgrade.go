@@ -1,0 +1,276 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/starling-lb/starling/node/admin"
+	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/node/handover"
+	"github.com/starling-lb/starling/node/quorum"
+)
+
+// An upgrade has another process of the same program, or of what is by now at its
+// path, become this node, with its sockets, directory and part in the cluster. This
+// one goes on as its elder until its last stream ends. Until the very end it can take
+// all back, and does so where the other one fails.
+
+const (
+	startTime = time.Minute      // for the new process to read its configuration and find its backends
+	openTime  = 30 * time.Second // for it to open what it took over, and be as this one was
+)
+
+// upgrade is what a node keeps of one; the zero value has seen none.
+type upgrade struct {
+	one  sync.Mutex // held by the upgrade that runs, and by Stop
+	mu   sync.Mutex // guards what follows
+	end  context.CancelFunc
+	over bool // the node stops: none begins any more
+
+	heir *handover.Heir     // that is the node now
+	link *handover.Link     // to whoever is the node by now
+	stay *os.File           // says that this process lives
+	told context.CancelFunc // ends the telling
+	done sync.WaitGroup     // of the telling, and of what outlasts an upgrade that was undone
+	from time.Time          // when this one let go
+}
+
+// Succeeded is closed once another process has become this node: it is to stop, and
+// carries what it carries to the end.
+func (n *Node) Succeeded() <-chan struct{} { return n.succeeded }
+
+// HandedOver tells whether Succeeded is closed.
+func (n *Node) HandedOver() bool {
+	select {
+	case <-n.succeeded:
+		return true
+	default:
+		return false
+	}
+}
+
+// Upgrade answers POST /v1/upgrade, and SIGUSR2. It returns when the other process
+// takes connections in, or with all as it was.
+func (n *Node) Upgrade(ctx context.Context) (api.Upgraded, error) {
+	if n.opt.Program.Path == "" {
+		return api.Upgraded{}, refuse(admin.Conflict, "this node is not a process of its own; start it with starling serve")
+	}
+	u := &n.upgrade
+	if !u.one.TryLock() {
+		return api.Upgraded{}, refuse(admin.Conflict, "an upgrade is under way already")
+	}
+	defer u.one.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := n.mayUpgrade(cancel); err != nil {
+		return api.Upgraded{}, err
+	}
+	n.endReloads()
+	n.supply.freeze(true)
+	began := time.Now()
+	n.log.Info("upgrading", "program", n.opt.Program.Path, "streams", n.proxy.InFlight())
+	waited, err := n.handOver(ctx)
+	if err != nil {
+		n.supply.freeze(false)
+		n.beginReloads()
+		n.log.Error("the upgrade failed, and this process goes on as before", "err", err)
+		return api.Upgraded{}, refuse(admin.Conflict, "the upgrade failed, and the node goes on as before: %v", err)
+	}
+	got := api.Upgraded{
+		PID: u.heir.PID(), Version: u.heir.Version, Took: time.Since(began).Seconds(), Waited: waited.Seconds(), Streams: n.proxy.InFlight(),
+	}
+	n.log.Info("another process is the node now", "pid", got.PID, "version", got.Version, "took", time.Since(began).Round(time.Millisecond),
+		"waited", waited.Round(time.Millisecond), "streams", got.Streams)
+	n.notify(fmt.Sprintf("MAINPID=%d", got.PID), "READY=1", "STATUS=upgraded")
+	close(n.succeeded)
+	return got, nil
+}
+
+// mayUpgrade notes how an upgrade is given up, or says why there is to be none.
+func (n *Node) mayUpgrade(end context.CancelFunc) error {
+	n.mu.Lock()
+	ready := n.ready
+	n.mu.Unlock()
+	u := &n.upgrade
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !ready || u.over || n.HandedOver() {
+		return refuse(admin.Conflict, "this node is not up, or is about to end")
+	}
+	u.end = end
+	return nil
+}
+
+// endUpgrades returns when no upgrade runs, or will any more.
+func (n *Node) endUpgrades() {
+	u := &n.upgrade
+	u.mu.Lock()
+	u.over = true
+	if u.end != nil {
+		u.end()
+	}
+	u.mu.Unlock()
+	u.one.Lock()
+	defer u.one.Unlock()
+}
+
+// handOver tells for how long nobody took connections in.
+func (n *Node) handOver(ctx context.Context) (waited time.Duration, err error) {
+	sockets, peers, err := n.share()
+	if err != nil {
+		return 0, err
+	}
+	spare := handover.NewSockets(peers)
+	defer func() { _ = spare.Close() }()
+	heir, err := handover.Start(n.opt.Program, n.dir.lock, append(sockets, peers...))
+	handover.NewSockets(sockets).Close() // the new process has them
+	if err != nil {
+		return 0, err
+	}
+	soon, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("the new process was not ready to begin within %v", startTime))
+	defer cancel()
+	if err := heir.AwaitTake(soon); err != nil {
+		return 0, heir.Undo(err)
+	}
+	<-n.yield(ctx)
+	began := time.Now()
+	if err := n.letGo(ctx); err != nil {
+		err = heir.Undo(err)
+		return 0, errors.Join(err, n.takeAllBack(spare))
+	}
+	soon, cancel = context.WithTimeoutCause(ctx, openTime, fmt.Errorf("the new process did not serve within %v", openTime))
+	defer cancel()
+	if err = heir.Yours(); err == nil {
+		err = heir.AwaitReady(soon)
+	}
+	if err != nil {
+		err = heir.Undo(err)
+		return 0, errors.Join(err, n.takeAllBack(spare))
+	}
+	n.upgrade.heir = heir
+	err = heir.Go()                                        // where it fails the heir has ended, after it was the node
+	if err = errors.Join(err, n.dir.close()); err != nil { // or the next one, if the heir ends, would find it locked
+		n.log.Error("the process that is the node now may have ended", "err", err)
+	}
+	n.upgrade.done.Go(n.passTurns)
+	return time.Since(began), nil
+}
+
+// share makes a share of every socket that listens: for clients, and for other nodes.
+func (n *Node) share() (clients, peers []handover.Socket, err error) {
+	share := func(to *[]handover.Socket, network, address string, of any) {
+		if err != nil {
+			return
+		}
+		var s handover.Socket
+		if s, err = handover.Share(network, address, of); err == nil {
+			*to = append(*to, s)
+		}
+	}
+	for _, s := range n.proxy.Sockets() {
+		share(&clients, "tcp", s.Address, s.Listener)
+	}
+	share(&clients, "tcp", n.cfg().Admin.Address, n.admin.Socket())
+	for _, s := range n.peers.all() {
+		share(&peers, s.network, s.address, s.of)
+	}
+	if err != nil {
+		handover.NewSockets(append(clients, peers...)).Close()
+		return nil, nil, fmt.Errorf("hand over: %w", err)
+	}
+	return clients, peers, nil
+}
+
+// letGo has this process do nothing in the node's name any more but carry its
+// streams. Whoever connects waits from here on, and so does who begins a turn.
+func (n *Node) letGo(ctx context.Context) error {
+	if err := errors.Join(n.proxy.Pause(), n.admin.Pause()); err != nil {
+		return err
+	}
+	n.holdTurns()
+	boot, q := uint64(time.Now().UnixMicro()), n.quorum.Load()
+	if q != nil {
+		boot = q.Boot()
+	}
+	u := &n.upgrade
+	var err error
+	if u.stay, err = handover.Stay(n.dir.path, boot); err != nil {
+		return err
+	}
+	u.link = handover.NewLink(n.dir.path, boot)
+	n.links.Load().Stop() // the next one there is the other's
+	n.tell()
+	now, cancel := context.WithCancel(ctx)
+	cancel()
+	err = n.leaveCluster(now) // without a word: the node does not leave
+	if q != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fileTime)
+		defer cancel()
+		err = errors.Join(err, q.Release(ctx, beyond{n, q, u.link}))
+	}
+	return err
+}
+
+// takeAllBack undoes letGo, as far as it got.
+func (n *Node) takeAllBack(peers *handover.Sockets) error {
+	err := error(nil)
+	if n.upgrade.stay != nil {
+		err = n.becomeAgain(peers)
+	}
+	n.passTurns()
+	n.proxy.Resume()
+	n.admin.Resume()
+	if err != nil {
+		return fmt.Errorf("and what was let go of cannot be had again; start this node anew: %w", err)
+	}
+	return nil
+}
+
+// becomeAgain takes back what another process of the node may have had meanwhile. It
+// is another life of the node all the same; the one before goes on until its turns end.
+func (n *Node) becomeAgain(peers *handover.Sockets) error {
+	u, before := &n.upgrade, n.quorum.Load()
+	u.told()
+	n.spare.Store(peers)
+	n.peers.forget()
+	n.roll.clear()
+	ctx, cancel := context.WithTimeout(context.Background(), openTime)
+	defer cancel()
+	n.hostElders()
+	stay := u.stay
+	u.stay = nil
+	u.done.Go(func() { n.outlast(before, stay) })
+	if err := n.remember(ctx); err != nil {
+		return err
+	}
+	if err := n.joinCluster(ctx); err != nil {
+		return err
+	}
+	return n.agree(ctx)
+}
+
+// outlast ends a life of before an upgrade that was undone once its turns have
+// ended, or the node does.
+func (n *Node) outlast(q *quorum.Quorum, stay *os.File) {
+	defer handover.Depart(stay)
+	if q == nil {
+		return
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for q.Turns() > 0 {
+		select {
+		case <-tick.C:
+			continue
+		case <-n.carried:
+		}
+		break
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), fileTime)
+	defer cancel()
+	_ = q.Stop(ctx) // what it cannot say any more is found out
+}

@@ -1,0 +1,164 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/starling-lb/starling/proxy/backend"
+)
+
+// What a server does when another process becomes its node: its sockets stay open
+// there, and no connection may get lost in between.
+
+// Socket is an open listener, by the address that the configuration has for it.
+type Socket struct {
+	Address string
+	net.Listener
+}
+
+// Sockets are those of the listeners.
+func (s *Server) Sockets() (all []Socket) {
+	for _, l := range s.now.Load().listeners {
+		all = append(all, Socket{l.named, l.socket})
+	}
+	return all
+}
+
+// patient is a listener whose Accept can be made to end without dropping anybody.
+type patient interface{ SetDeadline(time.Time) error }
+
+// Pause has no more connections taken in, until Resume or the end; who connects
+// waits in the socket. When it returns, every connection that was taken in is served.
+func (s *Server) Pause() error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if s.closed {
+		return ErrStopped
+	}
+	for _, l := range s.now.Load().listeners {
+		if _, ok := l.socket.(patient); !ok {
+			return errors.New("listener " + l.named + ": its socket cannot be made to wait")
+		}
+	}
+	s.paused.Store(true)
+	for _, l := range s.now.Load().listeners {
+		_ = l.socket.(patient).SetDeadline(time.Unix(1, 0)) // it fails where it is closed
+	}
+	s.accepting.Wait()
+	return nil
+}
+
+// Resume takes connections in again.
+func (s *Server) Resume() {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if !s.paused.Swap(false) || s.closed {
+		return
+	}
+	all := s.now.Load().listeners
+	for _, l := range all {
+		_ = l.socket.(patient).SetDeadline(time.Time{})
+	}
+	s.accept(all)
+}
+
+// isPause tells whether an Accept ended by Pause.
+func (s *Server) isPause(err error) bool {
+	return s.paused.Load() && errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// Leave is a Stop that begins when another process has the sockets: requests on
+// connections that are kept are served on, each the last on its own, for a grace or
+// until none is left. Then it goes on as Stop does.
+func (s *Server) Leave(ctx context.Context, grace time.Duration) Report {
+	s.bequest.begin()
+	s.Announce()
+	s.closeListeners()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	over := time.NewTimer(grace)
+	defer over.Stop()
+	for s.connected() > 0 {
+		select {
+		case <-tick.C:
+			continue
+		case <-over.C:
+		case <-ctx.Done():
+		}
+		break
+	}
+	return s.Stop(ctx)
+}
+
+func (s *Server) connected() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.clients)
+}
+
+// End is how a stream ended, and where.
+type End struct {
+	Pool, Backend string // the backend is empty where none was chosen
+	Reason        backend.Reason
+}
+
+// bequest counts the streams that end after their sockets were handed over, for
+// whoever has them to count on.
+type bequest struct {
+	mu sync.Mutex
+	by map[End]int64 // nil: they were not
+}
+
+func (b *bequest) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.by == nil {
+		b.by = map[End]int64{}
+	}
+}
+
+func (b *bequest) add(e End) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.by != nil {
+		b.by[e]++
+	}
+}
+
+// reasons counts them by why; nil where nothing was handed over. Who was turned away
+// was no stream.
+func (b *bequest) reasons() (by map[backend.Reason]int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.by == nil {
+		return nil
+	}
+	by = map[backend.Reason]int64{}
+	for e, n := range b.by {
+		if e.Reason != backend.Shed {
+			by[e.Reason] += n
+		}
+	}
+	return by
+}
+
+// Bequest is how streams ended since Leave began.
+func (s *Server) Bequest() map[End]int64 {
+	s.bequest.mu.Lock()
+	defer s.bequest.mu.Unlock()
+	return maps.Clone(s.bequest.by)
+}
+
+// Inherit counts streams that ended with a process before this one, of which the
+// pools and backends are those of this one.
+func (s *Server) Inherit(e End, n int64) {
+	s.metrics.streams.WithLabelValues(e.Pool, e.Backend, string(e.Reason)).Add(float64(n))
+	if ever := s.ends.ever[e.Reason]; ever != nil {
+		ever.Add(n)
+	}
+}

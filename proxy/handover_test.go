@@ -1,0 +1,137 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-lb/starling/proxy"
+	"github.com/starling-lb/starling/proxy/backend"
+)
+
+const ask = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+
+// While a server pauses, who connects waits, and is served after it: whoever was taken
+// in before, and every one that came just then.
+func TestPauseDropsNobody(t *testing.T) {
+	r := newRig(t, false, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	var clients, answers sync.WaitGroup
+	answers.Go(func() {
+		for {
+			select {
+			case a := <-r.arrivals:
+				a.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+				a.finish()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	for range 8 {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				if err := once(r.server.Addrs()[0]); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 200 {
+		if err := r.server.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		r.server.Resume()
+	}
+	if err := r.server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	waits := r.connect(ask)
+	r.server.Resume()
+	waits.expect("HTTP/1.1 200 OK\r\n")
+	waits.finish()
+	cancel()
+	clients.Wait()
+	answers.Wait()
+}
+
+// once asks on a connection of its own.
+func once(at string) error {
+	c, err := net.Dial("tcp", at)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if _, err := c.Write([]byte("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")); err != nil {
+		return err
+	}
+	var all strings.Builder
+	for b := make([]byte, 4096); ; {
+		n, err := c.Read(b)
+		all.Write(b[:n])
+		if err != nil {
+			break
+		}
+	}
+	if text := all.String(); !strings.HasPrefix(text, "HTTP/1.1 200") || !strings.HasSuffix(text, "ok") {
+		return fmt.Errorf("the answer is %q", text)
+	}
+	return nil
+}
+
+// A socket that cannot be made to wait is not handed over, and says so.
+func TestPauseNeedsPatience(t *testing.T) {
+	r := newRig(t, true, nil)
+	if err := r.server.Pause(); err == nil || !strings.Contains(err.Error(), "cannot be made to wait") {
+		t.Errorf("got %v", err)
+	}
+	waits := r.connect(ask)
+	r.arrived().finish()
+	waits.finish()
+}
+
+// Who leaves serves what its connections still ask, each once, and counts what ends.
+// New connections are another's.
+func TestLeaveServesKeptConnections(t *testing.T) {
+	r := newRig(t, false, nil)
+	const whole = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok" // the backend's connection
+	kept := r.connect(ask)
+	r.arrived().send(whole)
+	kept.answer()
+	kept.expect("ok")
+	runs := r.connect(ask)
+	slow := r.arrived()
+	slow.send(whole[:len(whole)-1])
+	runs.answer()
+	at := r.server.Addrs()[0]
+	report := make(chan proxy.Report, 1)
+	go func() { report <- r.server.Leave(context.Background(), patience) }()
+	eventually(t, patience, func() string {
+		c, err := net.Dial("tcp", at)
+		if err != nil {
+			return ""
+		}
+		_ = c.Close()
+		return "connections are still taken in"
+	})
+	kept.send(ask)
+	r.arrived().send(whole)
+	if head := kept.answer(); !strings.Contains(head, "200 OK") || !strings.Contains(head, "Connection: close") {
+		t.Errorf("the answer on a kept connection: %q", head)
+	}
+	kept.end("ok", false)
+	slow.send("k")
+	runs.expect("ok")
+	if got := await(t, report); got != (proxy.Report{Finished: 2}) {
+		t.Errorf("the report is %+v, want 2 streams finished", got)
+	}
+	if by := r.server.Bequest(); by[proxy.End{Pool: "p", Backend: "b1", Reason: backend.Done}] != 2 || len(by) != 1 {
+		t.Errorf("counted %v", by)
+	}
+}

@@ -1,0 +1,117 @@
+package meta
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Who recovers a cluster that lost meta's majority begins another generation of
+// meta. If the lost nodes come back they know nothing of it, and have a majority
+// still: whoever hears of a later generation, from gossip or in a call, decides
+// nothing more from then on, over restarts too, and asks for its map.
+
+// Generation counts how often meta has begun; the first is 1.
+func (m *Map) Generation() uint32 { return m.Shards[0].Incarnation }
+
+// after tells whether the map is newer than another of the same cluster. What an
+// earlier generation decided meanwhile is nothing, however much it is.
+func (m *Map) after(o *Map) bool {
+	return cmp.Or(cmp.Compare(m.Generation(), o.Generation()), cmp.Compare(m.Revision, o.Revision)) > 0
+}
+
+// fenceFile keeps the latest generation that this node has heard of.
+const fenceFile = "generation.json"
+
+type fence struct {
+	Generation uint32 `json:"generation"`
+}
+
+func loadFence(f files) (uint32, error) {
+	b, err := f.read(fenceFile)
+	if err != nil || b == nil {
+		return 0, err
+	}
+	v, err := decode[fence]("generation", b)
+	if err != nil {
+		return 0, fmt.Errorf("load the latest generation of meta: %v/%s: %w", f, fenceFile, err)
+	}
+	return v.Generation, nil
+}
+
+// heed takes note of the generation that another node knows.
+func (k *Keeper) heed(generation uint32, of string) {
+	if m := k.Map(); m == nil || generation <= m.Generation() || generation <= k.latest() {
+		return
+	}
+	k.heeding.Lock()
+	defer k.heeding.Unlock()
+	if generation <= k.latest() {
+		return
+	}
+	k.mu.Lock()
+	k.generation = generation // whether it can be written or not
+	k.mu.Unlock()
+	err := k.o.files.write(fenceFile, append(encode(fence{generation}), '\n'))
+	k.o.Log.Warn("the cluster was recovered without this node: it decides nothing more, and takes the map of those that did", "generation", generation, "peer", of, "err", err)
+	k.Nudge()
+}
+
+// latest is the latest generation that this node has heard of.
+func (k *Keeper) latest() uint32 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.generation
+}
+
+// fenced tells whether there is a later generation than that of this node's map.
+func (k *Keeper) fenced() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.current != nil && k.current.Generation() < k.generation
+}
+
+// outlives tells whether a replica of meta is of no earlier generation than this
+// node's map.
+func (k *Keeper) outlives(st Status) bool {
+	m := k.Map()
+	return m == nil || m.Generation() <= st.Incarnation
+}
+
+// listen heeds what gossip tells.
+func (k *Keeper) listen() {
+	for id, p := range k.o.Neighbours.Peers() {
+		if p.Alive {
+			k.heed(p.Generation, id)
+		}
+	}
+}
+
+// succeed asks for the map of the later generation: each time another of those that
+// have it, or of all, where gossip names none.
+func (k *Keeper) succeed(ctx context.Context, m *Map) error {
+	k.mu.Lock()
+	k.turn++
+	turn := k.turn
+	k.mu.Unlock()
+	var have, others []string
+	for id, p := range k.o.Neighbours.Peers() {
+		switch {
+		case id == k.o.Self || !p.Alive:
+		case p.Generation > m.Generation():
+			have = append(have, id)
+		default:
+			others = append(others, id)
+		}
+	}
+	if len(have) == 0 {
+		have = others
+	}
+	if len(have) == 0 {
+		return nil
+	}
+	slices.Sort(have)
+	_, err := k.ask(ctx, have[turn%len(have)], question{})
+	return err
+}

@@ -1,0 +1,44 @@
+package shards
+
+// stale says whether another turn of the session may have run elsewhere while this
+// one did: it had no agreed home, or its session was bound to its home at once,
+// beside whatever ran; its node lost its lease since the turn looked; or the session
+// was bound elsewhere beneath it. Each is one of the stated exceptions, and counted.
+func (t *Turn) stale() bool {
+	switch {
+	case !t.sent:
+		return false // it never ran at a backend
+	case t.home.Provisional || t.home.Stale:
+		return true // counted when it began
+	case t.alone:
+		t.r.counts.rebound.Add(1)
+		return true
+	case t.home.Epoch > 0 && (t.s.lapsed(t) || t.outlived()):
+		t.r.counts.outlived.Add(1)
+		return true
+	}
+	return false
+}
+
+// outlived says whether the session is known to have another home by now.
+func (t *Turn) outlived() bool {
+	c, known := t.r.cache.Peek(t.session, t.r.Now())
+	return known && c.Epoch > t.home.Epoch
+}
+
+// lapsed says whether the lease was not there all the time since a turn looked,
+// whichever sections it was of.
+func (s *section) lapsed(t *Turn) bool {
+	return s.since.Load() > int64(t.looked) || int64(t.r.Now()) >= s.lasts.Load()
+}
+
+// lengthen notes a grant; it is called with mu held.
+func (s *section) lengthen(until, now int64) {
+	if now >= s.lasts.Load() {
+		s.since.Store(now)
+	}
+	s.lasts.Store(max(until, s.lasts.Load()))
+	if until > s.until.Load() {
+		s.until.Store(until)
+	}
+}

@@ -1,0 +1,91 @@
+package main
+
+import "github.com/starling-lb/starling/testcluster/chaos"
+
+// mutant is a planted bug: what it is, where it is planted, what is played, and
+// which promise the judge must find broken.
+type mutant struct {
+	name, bug string
+	promise   string
+	scenario  string // of those beside this file
+	level     string // empty: inside
+	edits     []edit
+}
+
+// edit replaces a text of a file that must stand there exactly once.
+type edit struct{ file, old, new string }
+
+// sound are runs without a bug: a judge that always finds something finds nothing.
+func sound() (all []mutant) {
+	for _, scenario := range []string{"peace", "kill", "move", "cut", "breaking", "quorum", "sick", "pause"} {
+		m := mutant{name: "sound-" + scenario, bug: "no bug is planted", scenario: scenario}
+		if scenario == "pause" {
+			m.level = chaos.Processes
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+func mutants() []mutant {
+	return append(bindingBugs(), streamBugs()...)
+}
+
+// bindingBugs are of those who agree on where sessions live.
+func bindingBugs() []mutant {
+	return []mutant{
+		{"lost-binding", "bindings are lost when a shard gets another leader", "P2", "kill", "", []edit{{"shards/machine.go",
+			"	m.mu.Lock()\n	for i, c := range decoded {",
+			"	m.mu.Lock()\n	if term > m.at.Term && m.at.Term > 0 {\n		m.table = NewTable()\n	}\n	for i, c := range decoded {"}}},
+		{"stale-cache", "a node goes on by what it cached after a move", "P1", "move", "", []edit{{"shards/section.go",
+			"	if _, known := r.cache.Peek(i.session, now); known {\n		r.cache.Put(i.session, i.binding, gen, now)\n	}",
+			"	_, _ = gen, now"}}},
+		{"early-expiry", "sessions are let go after a thousandth of their TTL", "P2", "peace", "", []edit{{"shards/letgo.go",
+			"rule.TTL > 0 && now > rule.TTL {\n			r.dismiss(u, u.Before(now-rule.TTL, maxExpired), rule.TTL, rule.Strict)",
+			"rule.TTL > 0 {\n			r.dismiss(u, u.Before(now-rule.TTL/1000, maxExpired), rule.TTL/1000, rule.Strict)"}}},
+		{"split-bootstrap", "every node founds a cluster of its own", "P12", "peace", "", []edit{
+			{"shards/meta/found.go", "		if n.Cluster != \"\" {", "		if n.Cluster != \"\" && n.ID == self {"},
+			{"shards/meta/found.go", "	case len(fresh) < own.Expect:", "	case own.Expect > 0:\n		return \"\"\n	case len(fresh) < own.Expect:"},
+			{"shards/meta/found.go", "f.Reason == \"\" && self == founder(fresh)", "f.Reason == \"\""}}},
+		{"unfenced", "a node that hears nobody goes on as if its lease lasted", "P1", "cut", "", []edit{
+			{"shards/section.go", "{ return now < time.Duration(s.until.Load()) }", "{ return s.until.Load() > 0 }"}}},
+		{"unfenced-pause", "a node that stood still goes on as if its lease had lasted", "P1", "pause", chaos.Processes, []edit{
+			{"shards/section.go", "{ return now < time.Duration(s.until.Load()) }", "{ return s.until.Load() > 0 }"}}},
+		{"never-reconciled", "guesses are not offered when there are leaders again", "P4", "quorum", "", []edit{
+			{"shards/fallback.go", "	for _, o := range offers {", "	for _, o := range offers[:0] {"}}},
+		{"nobody-asked", "a move begins although turns of the session run", "P3", "move", "", []edit{
+			{"shards/section.go", "		running := l != nil && l.turns > 0\n", "		running := false\n"}}},
+		{"rival-backends", "each node guesses for itself where a session lives", "P4", "quorum", "", []edit{
+			{"shards/fallback.go", "		backend = r.set(t.pool).Choose(t.session, r.Fates.Usable)", "		other := t.session\n		copy(other[:8], r.Node)\n		backend = r.set(t.pool).Choose(other, r.Fates.Usable)"}}},
+		{"no-rejoin", "nodes do not look for those that a split took away", "recover", "cut", "", []edit{
+			{"gossip/join.go", "		case try > 0:\n			c.askMissing(ctx, try, time.Since(began))", "		case try < 0:\n			c.askMissing(ctx, try, time.Since(began))"},
+			{"gossip/join.go", "		case alone:\n", "		case alone && time.Since(began) < 10*time.Second:\n"}}},
+		{"merge-adds", "what a node reports is added to what it reported before", "P9", "peace", "", []edit{
+			{"gossip/reports.go", "	e := backend.Elsewhere{Nodes: len(s.peers.list), Stale: s.stale}", "	e := backend.Elsewhere{Nodes: len(s.peers.list), Stale: s.stale, InFlight: before.elsewhere[id].InFlight}"}}},
+		{"own-verdict", "a node believes no checks but its own", "views", "sick", "", []edit{
+			{"proxy/backend/look.go", "c.others...)", "c.others[:0]...)"},
+			{"proxy/backend/look.go", "Alive: c.alive,", "Alive: 1,"}}},
+	}
+}
+
+// streamBugs are of those who carry streams.
+func streamBugs() []mutant {
+	return []mutant{
+		{"double-settle", "a stream's count is given back twice", "P9", "peace", "", []edit{{"proxy/backend/lease.go",
+			"	b.flights.end(at)\n	b.pool", "	b.flights.end(at)\n	if b.flights.count() > 0 {\n		b.flights.end(at)\n	}\n	b.pool"}}},
+		{"missing-settle", "the count of a stream whose client left is kept", "P9", "peace", "", []edit{{"proxy/stream.go",
+			"	s.lease.Release(time.Now())\n	s.endTurn()\n", "	if s.cut == nil || s.cut.reason != backend.ClientLeft {\n		s.lease.Release(time.Now())\n	}\n	s.endTurn()\n"}}},
+		{"false-end", "an answer that its backend broke off ends as if it were whole", "P7", "breaking", "", []edit{{"proxy/wire/relay.go",
+			"	case err == io.EOF && r.Length == UntilClose:\n", "	case r.Length == Chunked:\n		_ = r.To.Write([]byte(\"0\\r\\n\\r\\n\"), r.WriteIdle)\n		return nil\n	case err == io.EOF && r.Length == UntilClose:\n"}}},
+		{"retry-begun", "a POST that a backend has begun is sent again", "P7", "breaking", "", []edit{{"proxy/retry.go",
+			"	return slices.Contains(s.pool.cfg.Retry.Methods, string(c.req.Method)) &&", "	return"}}},
+		{"cut-for-nothing", "one answer in fifty is cut", "P6", "peace", "", []edit{{"proxy/relay.go",
+			"	c.out = c.resp.AppendAnswer(c.out[:0], a)\n", "	if time.Now().UnixNano()/1000%50 == 0 {\n		return &wire.SourceError{Err: errors.New(\"planted\")}\n	}\n	c.out = c.resp.AppendAnswer(c.out[:0], a)\n"}}},
+		{"slow-to-let-go", "a backend keeps the place of a client that left for seconds", "P8", "peace", "", []edit{{"proxy/stream.go",
+			"	s.endUpload()\n	s.forget()\n", "	if f := failureOf(err); f != nil && f.reason == backend.ClientLeft {\n		time.Sleep(6 * time.Second)\n	}\n	s.endUpload()\n	s.forget()\n"}}},
+		{"leak", "every stream leaves a goroutine behind", "P10", "peace", "", []edit{{"proxy/stream.go",
+			"	s.endUpload()\n	s.forget()\n", "	for range 5 {\n		go func() { select {} }()\n	}\n	s.endUpload()\n	s.forget()\n"}}},
+		{"refused-for-nothing", "one request in fifty is told that there is no backend", "P11", "peace", "", []edit{{"proxy/handler.go",
+			"	p, err := c.route()\n	if err != nil {", "	if c.server.ends.ever[backend.Done].Load()%50 == 49 {\n		return nil, &failure{code: backend.NoBackend, reason: backend.Shed, message: \"planted\"}\n	}\n	p, err := c.route()\n	if err != nil {"}}},
+	}
+}

@@ -1,0 +1,523 @@
+package membership
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-lb/starling/node"
+	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/testcluster"
+)
+
+var (
+	seed  = flag.Uint64("membership.seed", 1, "of what happens to the nodes")
+	seeds = flag.Int("membership.seeds", 1, "how many seeds, from that one on")
+)
+
+// Bounds of a life.
+const (
+	mostNodes  = 6
+	shortDeeds = 6
+	fullDeeds  = 30
+)
+
+// TestRandomLives: nodes join, leave, are drained, die and come back, the one that
+// decides among them, and, in the long form, lose their disks, by seed; sessions are
+// bound all the time. No shard has two leaders in one term, no step leaves its living
+// voters without a majority, no binding that was acknowledged is lost, and once nothing
+// happens any more every group is as the map wants it.
+func TestRandomLives(t *testing.T) {
+	t.Parallel()
+	for i := range *seeds {
+		t.Run(fmt.Sprint("seed ", *seed+uint64(i)), func(t *testing.T) { live(t, *seed+uint64(i)) })
+	}
+}
+
+func live(t *testing.T, seed uint64) {
+	w := newTown(t, seed)
+	deeds := shortDeeds
+	if *full {
+		deeds = fullDeeds
+	}
+	for range deeds {
+		w.deed()
+		w.pause(1500 * time.Millisecond)
+	}
+	w.quiet()
+	w.check()
+}
+
+// town is a cluster to which things happen.
+type town struct {
+	t      *testing.T
+	r      *rand.Rand
+	c      *testcluster.Cluster
+	client *http.Client
+	dirs   map[int]string
+	leaves sync.WaitGroup // leaves that are on their way
+
+	mu      sync.Mutex          // guards what follows
+	up      map[int]bool        // nodes that run, and stay
+	gone    map[int]bool        // nodes that do not run
+	ids     map[int]string      // of those that ever ran
+	drained int                 // 0: none; else the number of the node, from 1
+	leaders map[string]string   // by shard and term: the node
+	homes   map[string]string   // of the sessions that were acknowledged
+	doubts  map[string]struct{} // what was wrong at the last look and may have been in between
+	wrong   []string
+	story   []string
+	began   time.Time
+}
+
+func newTown(t *testing.T, seed uint64) *town {
+	w := &town{
+		t: t, r: rand.New(rand.NewPCG(seed, seed)), dirs: map[int]string{}, up: map[int]bool{}, gone: map[int]bool{}, ids: map[int]string{}, leaders: map[string]string{},
+		homes: map[string]string{}, doubts: map[string]struct{}{}, began: time.Now(),
+		client: &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 16}},
+	}
+	t.Logf("seed %d: go test ./testcluster/membership -run RandomLives -args -membership.seed=%d", seed, seed)
+	w.c = begin(t, 3, 4, func(cfg *node.Config) {
+		pool := cfg.Pools[testcluster.PoolName]
+		pool.Sticky.Consistency = "strict" // an answer is an agreed binding, or none
+		n, _ := strconv.Atoi(strings.TrimPrefix(cfg.Node.Name, "n"))
+		w.dirs[n-1] = cfg.Node.DataDir
+	})
+	for i := range 3 {
+		w.met(i)
+	}
+	eventually(t, settleTime, func() string { return settled(t, w.c.Node(0), 3) })
+	ctx, cancel := context.WithCancel(t.Context())
+	var loops sync.WaitGroup
+	loops.Go(func() { w.bindLoop(ctx) })
+	loops.Go(func() { w.watchLoop(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		loops.Wait()
+		w.client.CloseIdleConnections()
+		if t.Failed() {
+			t.Log("what happened:\n" + strings.Join(w.story, "\n"))
+		}
+	})
+	return w
+}
+
+func (w *town) say(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.story = append(w.story, fmt.Sprintf("%6.1fs ", time.Since(w.began).Seconds())+fmt.Sprintf(format, args...))
+}
+
+func (w *town) fault(format string, args ...any) {
+	w.say("WRONG: "+format, args...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
+}
+
+// pause waits up to so long, by the seed.
+func (w *town) pause(most time.Duration) {
+	select {
+	case <-time.After(time.Duration(w.r.Int64N(int64(most)))):
+	case <-w.t.Context().Done():
+	}
+}
+
+// met notes a node that has come up.
+func (w *town) met(i int) {
+	w.t.Helper()
+	var s api.Status
+	if err := admin(w.t, w.c.Node(i)).Get(w.t.Context(), &s, "status"); err != nil {
+		w.t.Fatal(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.up[i], w.gone[i], w.ids[i] = true, false, s.Node.ID
+}
+
+// running is the numbers of the nodes that run, in order.
+func (w *town) running() (all []int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, up := range w.up {
+		if up {
+			all = append(all, i)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// deed is the next thing that happens.
+func (w *town) deed() {
+	all := w.running()
+	one := all[w.r.IntN(len(all))]
+	switch kind := w.r.IntN(12); {
+	case kind < 2 && len(w.dirs) < mostNodes:
+		w.join()
+	case kind < 4 && len(all) > 3:
+		w.leave(one)
+	case kind < 6:
+		w.drain(one)
+	case kind < 8:
+		w.kill(w.decider(one), false)
+	case kind == 8 && *full:
+		w.kill(one, true)
+	default:
+		w.kill(one, false)
+	}
+}
+
+func (w *town) join() {
+	w.t.Helper()
+	if err := w.c.Add(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	i := len(w.dirs) - 1
+	w.met(i)
+	w.say("n%d joins", i+1)
+}
+
+// leave has a node leave for good; it takes its time.
+func (w *town) leave(i int) {
+	n := w.c.Node(i)
+	if err := admin(w.t, n).Post(w.t.Context(), nil, "node", "leave"); err != nil {
+		w.say("n%d cannot leave: %v", i+1, err)
+		return
+	}
+	w.mu.Lock()
+	w.up[i] = false
+	w.mu.Unlock()
+	w.say("n%d leaves", i+1)
+	w.leaves.Go(func() {
+		select {
+		case <-n.Left():
+			w.say("n%d has left", i+1)
+		case <-time.After(3 * settleTime):
+			w.fault("n%d has not left", i+1)
+		case <-w.t.Context().Done():
+		}
+		if err := n.Stop(context.Background()); err != nil {
+			w.fault("n%d: %v", i+1, err)
+		}
+		w.mu.Lock()
+		w.gone[i] = true
+		w.mu.Unlock()
+	})
+}
+
+// drain sets a node aside, or takes that back.
+func (w *town) drain(i int) {
+	w.mu.Lock()
+	was := w.drained
+	w.drained = 0
+	w.mu.Unlock()
+	if was > 0 {
+		w.verb(was-1, "undrain")
+		return
+	}
+	w.mu.Lock()
+	w.drained = i + 1
+	w.mu.Unlock()
+	w.verb(i, "drain")
+}
+
+func (w *town) verb(i int, verb string) {
+	w.say("n%d: %s", i+1, verb)
+	if err := admin(w.t, w.c.Node(i)).Post(w.t.Context(), nil, "node", verb); err != nil {
+		w.say("n%d: %s: %v", i+1, verb, err)
+	}
+}
+
+// decider is the node that leads shard 0, where that is known and it runs.
+func (w *town) decider(or int) int {
+	var l api.ShardList
+	if err := admin(w.t, w.c.Node(or)).Get(w.t.Context(), &l, "shards"); err != nil || len(l.Shards) == 0 {
+		return or
+	}
+	for _, i := range w.running() {
+		if w.ids[i] == l.Shards[0].LeaderID {
+			return i
+		}
+	}
+	return or
+}
+
+// kill has a node die and come back, on its disk or on an empty one. It waits until
+// that costs no shard its majority: a shard that has one voter, or misses some, must
+// not lose another.
+func (w *town) kill(i int, wipe bool) {
+	if !w.spares(i) {
+		w.say("n%d would be missed", i+1)
+		return
+	}
+	w.mu.Lock()
+	w.up[i], w.gone[i] = false, true
+	w.mu.Unlock()
+	w.say("n%d dies", i+1)
+	w.c.Kill(i)
+	w.pause(3 * time.Second)
+	if wipe {
+		w.say("n%d has lost its disk", i+1)
+		if err := os.RemoveAll(w.dirs[i]); err != nil {
+			w.t.Fatal(err)
+		}
+		w.mu.Lock()
+		if w.drained == i+1 {
+			w.drained = 0
+		}
+		w.mu.Unlock()
+	}
+	if err := w.c.Restart(w.t.Context(), i); err != nil {
+		w.t.Fatal(err)
+	}
+	w.met(i)
+	w.say("n%d is back", i+1)
+}
+
+// spares tells whether every shard can do without a node.
+func (w *town) spares(i int) bool {
+	ask := i
+	for _, o := range w.running() {
+		if o != i {
+			ask = o
+		}
+	}
+	var l api.ShardList
+	if err := admin(w.t, w.c.Node(ask)).Get(w.t.Context(), &l, "shards"); err != nil {
+		return false
+	}
+	for _, s := range l.Shards {
+		voters, left := 0, 0
+		for _, r := range s.Replicas {
+			if r.Role != api.LeaderRole && r.Role != api.VoterRole {
+				continue
+			}
+			voters++
+			if r.ID != w.ids[i] && (r.Role == api.LeaderRole || r.Match > 0 && r.Lag == 0 && r.State != "dead") {
+				left++
+			}
+		}
+		if voters < 3 || 2*left <= voters || s.Leader == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// bindLoop binds new sessions and asks for old ones, at one node after the other.
+func (w *town) bindLoop(ctx context.Context) {
+	tick := time.NewTicker(40 * time.Millisecond)
+	defer tick.Stop()
+	var all sync.WaitGroup
+	defer all.Wait()
+	for i := 0; ; i++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if nodes := w.running(); len(nodes) > 0 {
+			at := w.c.Node(nodes[i%len(nodes)])
+			session := fmt.Sprint("s", i)
+			if i%2 == 1 {
+				session = fmt.Sprint("s", i/4*2) // from halfway back
+			}
+			all.Go(func() { w.turn(at, session) })
+		}
+	}
+}
+
+func (w *town) turn(at *testcluster.Node, session string) {
+	home, err := turn(w.client, at, session)
+	if err != nil {
+		return // it says nothing of where the session lives
+	}
+	w.mu.Lock()
+	was, known := w.homes[session]
+	if !known {
+		w.homes[session] = home
+	}
+	w.mu.Unlock()
+	if known && was != home {
+		w.fault("session %s is at %s by %s, and was at %s", session, home, at.AdminAddr(), was)
+	}
+}
+
+// watchLoop looks at who leads and who votes.
+func (w *town) watchLoop(ctx context.Context) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		nodes := w.running()
+		for _, n := range nodes {
+			w.leads(n, scrape(w.c.Node(n)))
+		}
+		if len(nodes) > 0 {
+			w.voters(nodes[i%len(nodes)])
+		}
+	}
+}
+
+// scrape is a node's metrics; "" where it has none to tell.
+func scrape(n *testcluster.Node) string {
+	c := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := c.Get(n.AdminURL() + "/metrics")
+	if err != nil {
+		return ""
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(resp.Body) // half of it says half as much
+	return string(b)
+}
+
+// leads notes which shards a node leads in which terms. A group that leads and its
+// term are read at once.
+func (w *town) leads(i int, page string) {
+	led, terms := map[string]bool{}, map[string]string{}
+	for line := range strings.Lines(page) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if shard, ok := strings.CutPrefix(name, "starling_shard_leader{"); ok {
+			led[shard] = value == "1"
+		}
+		if shard, ok := strings.CutPrefix(name, "starling_raft_term{"); ok {
+			terms[shard] = value
+		}
+	}
+	w.mu.Lock()
+	id := w.ids[i]
+	var two []string
+	for shard, leads := range led {
+		if !leads || terms[shard] == "" {
+			continue
+		}
+		key := shard + " in term " + terms[shard]
+		if was := w.leaders[key]; was != "" && was != id {
+			two = append(two, fmt.Sprintf("%s is led by %s and by %s", key, was, id))
+		}
+		w.leaders[key] = id
+	}
+	w.mu.Unlock()
+	for _, text := range two {
+		w.fault("%s", text)
+	}
+}
+
+// voters looks whether the living are a majority in every group. What is seen twice in
+// a row is wrong: a node may have died within a look.
+func (w *town) voters(ask int) {
+	before := w.alive()
+	var l api.ShardList
+	if err := admin(w.t, w.c.Node(ask)).Get(w.t.Context(), &l, "shards"); err != nil {
+		return
+	}
+	after, doubts := w.alive(), map[string]struct{}{}
+	for _, s := range l.Shards {
+		voters, live := 0, 0
+		for _, r := range s.Replicas {
+			if r.Role != api.LeaderRole && r.Role != api.VoterRole {
+				continue
+			}
+			voters++
+			if before[r.ID] || after[r.ID] {
+				live++
+			}
+		}
+		if voters > 0 && 2*live <= voters {
+			doubts[fmt.Sprintf("of %d voters of shard %d in term %d, %d live", voters, s.ID, s.Term, live)] = struct{}{}
+		}
+	}
+	w.mu.Lock()
+	was := w.doubts
+	w.doubts = doubts
+	w.mu.Unlock()
+	for text := range doubts {
+		if _, twice := was[text]; twice {
+			w.fault("%s", text)
+		}
+	}
+}
+
+// alive are the ids of the nodes that run or leave.
+func (w *town) alive() map[string]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := map[string]bool{}
+	for i, id := range w.ids {
+		all[id] = !w.gone[i]
+	}
+	return all
+}
+
+// quiet takes back what is under way, and waits until every group is as the map
+// wants it.
+func (w *town) quiet() {
+	w.mu.Lock()
+	drained := w.drained
+	w.drained = 0
+	w.mu.Unlock()
+	if drained > 0 {
+		w.verb(drained-1, "undrain")
+	}
+	w.leaves.Wait()
+	w.say("quiet")
+	began := time.Now()
+	within := settleTime
+	if *full {
+		within += 75 * time.Second // for who lost its disk to be dead, who it was before
+	}
+	for _, i := range w.running() {
+		eventually(w.t, within, func() string { return settled(w.t, w.c.Node(i), 3) })
+	}
+	w.say("all groups are as the map wants them")
+	w.t.Logf("all groups are as the map wants them %v after the last deed", time.Since(began).Round(100*time.Millisecond))
+}
+
+// check asks for every session once more, and tells what was wrong on the way.
+func (w *town) check() {
+	w.mu.Lock()
+	homes := map[string]string{}
+	for s, b := range w.homes {
+		homes[s] = b
+	}
+	w.mu.Unlock()
+	all, i := w.running(), 0
+	for session, was := range homes {
+		i++
+		at := w.c.Node(all[i%len(all)])
+		eventually(w.t, settleTime, func() string {
+			home, err := turn(w.client, at, session)
+			if err != nil {
+				return err.Error()
+			}
+			if home != was {
+				w.fault("at the end session %s is at %s, and was at %s", session, home, was)
+			}
+			return ""
+		})
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.t.Logf("%d sessions, %d leaderships, %d nodes", len(homes), len(w.leaders), len(w.ids))
+	if len(homes) < 20 || len(w.leaders) < 5 {
+		w.t.Errorf("too little has happened: %d sessions, leaders %v", len(homes), w.leaders)
+	}
+	for _, text := range w.wrong {
+		w.t.Error(text)
+	}
+}

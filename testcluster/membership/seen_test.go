@@ -1,0 +1,190 @@
+package membership
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-lb/starling/node"
+	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/proxy/backend"
+	"github.com/starling-lb/starling/testcluster"
+)
+
+// get asks a node.
+func get[T any](t testing.TB, n *testcluster.Node, what string) (v T) {
+	t.Helper()
+	if err := admin(t, n).Get(t.Context(), &v, what); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// member is what a node says of another.
+func member(t testing.TB, n *testcluster.Node, id string) api.Member {
+	t.Helper()
+	for _, m := range get[api.Members](t, n, "members").Members {
+		if m.ID == id {
+			return m
+		}
+	}
+	return api.Member{}
+}
+
+// TestWhatIsSeen: a node says why there is no cluster yet; two nodes of one name are told apart; a node that
+// is drained, and one that is gone, is seen as that by the others, wherever its replicas
+// are named; a drained one is so over its restart.
+func TestWhatIsSeen(t *testing.T) {
+	t.Parallel()
+	c := begin(t, 1, 4, func(cfg *node.Config) { cfg.Node.Name, cfg.Cluster.BootstrapExpect = "lb", 3 })
+	eventually(t, settleTime, func() string {
+		s := get[api.Status](t, c.Node(0), "status")
+		if !strings.Contains(s.Cluster.Waits, "sees 1 of the 3 nodes") || !strings.Contains(s.NotReady, "no cluster yet") || s.Node.Agreed != "" || s.Cluster.Revision != 0 {
+			return fmt.Sprintf("alone it says %+v", s)
+		}
+		return ""
+	})
+	for range 2 {
+		if err := c.Add(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 {
+		eventually(t, settleTime, func() string { return settled(t, c.Node(i), 3) })
+		s := get[api.Status](t, c.Node(i), "status")
+		if s.Cluster.Waits != "" || s.NotReady != "" || s.Node.Agreed != api.ActiveNode || s.Cluster.Revision == 0 || s.Cluster.Level == 0 || s.Shards.Steps != 0 || len(s.Faults) > 0 {
+			t.Errorf("node %d says %+v", i, s)
+		}
+	}
+	drained := get[api.Status](t, c.Node(2), "status").Node.ID
+	if err := admin(t, c.Node(2)).Post(t.Context(), nil, "node", "drain"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, settleTime, func() string { return rests(t, c.Node(0), drained) })
+	c.Kill(2)
+	eventually(t, settleTime, func() string { return replicasAre(t, c.Node(0), drained, backend.MemberDead) })
+	if err := c.Restart(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	if s := get[api.Status](t, c.Node(2), "status"); s.NotReady == "" || s.Node.State != backend.MemberDraining {
+		t.Errorf("the drained node is back: %+v", s)
+	}
+	for i := range 3 {
+		eventually(t, settleTime, func() string { return rests(t, c.Node(i), drained) })
+	}
+	if err := admin(t, c.Node(2)).Post(t.Context(), nil, "node", "undrain"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, settleTime, func() string {
+		if m := member(t, c.Node(0), drained); m.State != backend.MemberAlive || m.Agreed != api.ActiveNode {
+			return fmt.Sprintf("taken back it is %+v", m)
+		}
+		return replicasAre(t, c.Node(1), drained, backend.MemberAlive)
+	})
+}
+
+// rests says what keeps a node from being seen as drained: it leads nothing and keeps
+// its votes, for there is nobody else.
+func rests(t *testing.T, at *testcluster.Node, id string) string {
+	if m := member(t, at, id); m.State != backend.MemberDraining || m.Agreed != api.DrainingNode {
+		return fmt.Sprintf("the drained node is %+v", m)
+	}
+	for _, s := range get[api.ShardList](t, at, "shards").Shards {
+		if s.LeaderID == id || s.LeaderID == "" {
+			return fmt.Sprintf("shard %d is led by %q", s.ID, s.LeaderID)
+		}
+	}
+	if why := replicasAre(t, at, id, backend.MemberDraining); why != "" {
+		return why
+	}
+	return settled(t, at, 3)
+}
+
+// replicasAre says what keeps each shard from naming a replica on a node in that state,
+// under one name with the others.
+func replicasAre(t *testing.T, at *testcluster.Node, id string, state backend.MemberState) string {
+	for _, s := range get[api.ShardList](t, at, "shards").Shards {
+		i := slices.IndexFunc(s.Replicas, func(r api.Replica) bool { return r.ID == id })
+		if i < 0 || s.Replicas[i].State != state || s.Replicas[i].Node != "lb" || s.Phase != "ready" {
+			return fmt.Sprintf("shard %d %s: %+v, want %s to be %s", s.ID, s.Phase, s.Replicas, id, state)
+		}
+	}
+	return ""
+}
+
+// TestUnlikeFiles: one node's file has a backend more, another's a weight. All pick from
+// the same, all say that the files are unlike, and nothing flaps.
+func TestUnlikeFiles(t *testing.T) {
+	t.Parallel()
+	c := begin(t, 3, 2, func(cfg *node.Config) {
+		pool := cfg.Pools[testcluster.PoolName]
+		pool.Backends = slices.Clone(pool.Backends)
+		switch cfg.Node.Name {
+		case "n1":
+			pool.Backends = pool.Backends[:2]
+		case "n2":
+			pool.Backends[0].Weight = 7
+		}
+		cfg.Pools[testcluster.PoolName] = pool
+	})
+	picks := func(i int) string {
+		var all []string
+		for _, b := range get[api.Backends](t, c.Node(i), "backends").Backends {
+			all = append(all, fmt.Sprintf("%s*%d %s", b.ID, b.Weight, b.State))
+		}
+		slices.Sort(all)
+		return strings.Join(all, ", ")
+	}
+	for i := range 3 {
+		eventually(t, settleTime, func() string {
+			if got := picks(i); got != "b1*1 active, b2*1 active, b3*1 active" {
+				return fmt.Sprintf("node %d picks from %s", i, got)
+			}
+			if n := get[api.Status](t, c.Node(i), "status").Cluster.ConfigHashes; n != 3 {
+				return fmt.Sprintf("node %d knows %d configurations", i, n)
+			}
+			return settled(t, c.Node(i), 3)
+		})
+	}
+	var was, is [3]string
+	look := func(into *[3]string) {
+		for i := range 3 {
+			into[i] = fmt.Sprint(picks(i), get[api.Pools](t, c.Node(i), "pools").Pools[0].Revision, get[api.Status](t, c.Node(i), "status").Cluster.Revision)
+		}
+	}
+	look(&was)
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for range 10 { // five rounds of the controller
+		<-tick.C
+		if look(&is); is != was {
+			t.Fatalf("the nodes had %q, and have %q", was, is)
+		}
+	}
+}
+
+// TestTakenPort: a node whose port for other nodes is taken ends before anybody has
+// heard of it.
+func TestTakenPort(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	c := begin(t, 1, 2, func(cfg *node.Config) {
+		if cfg.Node.Name == "n2" {
+			cfg.Cluster.RPC = taken.Addr().String()
+		}
+	})
+	eventually(t, settleTime, func() string { return settled(t, c.Node(0), 1) })
+	if err := c.Add(t.Context()); err == nil || !strings.Contains(err.Error(), "cluster.rpc: ") {
+		t.Errorf("a node with a port that is taken: %v", err)
+	}
+	if l := get[api.Members](t, c.Node(0), "members").Members; len(l) != 1 {
+		t.Errorf("it was heard of: %+v", l)
+	}
+}

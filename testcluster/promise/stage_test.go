@@ -1,0 +1,236 @@
+package promise_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/starling-lb/starling/node"
+	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/node/client"
+	"github.com/starling-lb/starling/proxy"
+	"github.com/starling-lb/starling/testcluster"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// full has the tests take longer, and hold what takes its time to the promise's own
+// figures: for a machine that does nothing else.
+var full = flag.Bool("promise.full", false, "three minutes for each of the long runs, and the limits of a quiet machine")
+
+// The bounds of waits here: no test is about how fast a busy machine is.
+const (
+	patience   = 30 * time.Second
+	settleTime = time.Minute
+)
+
+const pool = testcluster.PoolName
+
+// stage is a cluster in this process, its backends' ledger and a client.
+type stage struct {
+	*testcluster.Cluster
+	*ledger
+	client *http.Client
+	logs   []string
+}
+
+func newStage(t *testing.T, nodes int, edit func(*node.Config), dial proxy.Dialer) *stage {
+	t.Helper()
+	s := &stage{ledger: newLedger(), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	t.Cleanup(s.client.CloseIdleConnections)
+	backends, dir := s.backends(t, 3), t.TempDir()
+	for i := range nodes {
+		s.logs = append(s.logs, filepath.Join(dir, fmt.Sprintf("n%d.log", i+1)))
+	}
+	s.Cluster = testcluster.ForTest(t, testcluster.Options{Nodes: nodes, Dial: dial, Config: func(cfg *node.Config) {
+		p := cfg.Pools[pool]
+		p.Backends, p.Health.Enabled, p.Backend.Engine = backends, false, "none"
+		p.Rebalance.Enabled = false // a crowd of turns is no reason to move
+		sticky := proxy.DefaultSession()
+		sticky.EpochHeader = epochHeader
+		p.Sticky, p.Headers.ExposeBackend = &sticky, true
+		cfg.Pools[pool] = p
+		cfg.Shards.Count = 4
+		cfg.AccessLog.Path = filepath.Join(dir, cfg.Node.Name+".log")
+		edit(cfg)
+	}})
+	for i := range nodes {
+		eventually(t, settleTime, func() string { return whole(s.admin(t, i), min(nodes, 3)) })
+	}
+	return s
+}
+
+// sticky changes the sessions of a configuration's pool.
+func sticky(cfg *node.Config, change func(*proxy.SessionConfig)) {
+	change(cfg.Pools[pool].Sticky)
+}
+
+func (s *stage) admin(t *testing.T, i int) *client.Client {
+	t.Helper()
+	c, err := client.New(s.Node(i).AdminURL(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// whole says what a node lacks: every shard has a leader and so many voters that keep
+// up.
+func whole(c *client.Client, replicas int) string {
+	var l api.ShardList
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := c.Get(ctx, &l, "shards"); err != nil {
+		return err.Error()
+	}
+	if len(l.Shards) < 5 {
+		return fmt.Sprintf("%d shards are known", len(l.Shards))
+	}
+	for _, s := range l.Shards {
+		voters := 0
+		for _, r := range s.Replicas {
+			if r.Role == api.LeaderRole || r.Role == api.VoterRole && r.Match > 0 && r.Lag == 0 {
+				voters++
+			}
+		}
+		if s.Leader == "" || voters != replicas {
+			return fmt.Sprintf("shard %d is led by %q, and %d of %d replicas keep up", s.ID, s.Leader, voters, replicas)
+		}
+	}
+	return ""
+}
+
+// eventually waits until look finds nothing wrong.
+func eventually(t *testing.T, within time.Duration, look func() string) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(within); ; <-tick.C {
+		began := time.Now()
+		wrong := look()
+		if wrong == "" {
+			return
+		}
+		if began.After(deadline) {
+			t.Fatalf("after %v still: %s", within, wrong)
+		}
+	}
+}
+
+// pauseFor waits, unless ctx ends.
+func pauseFor(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// errRefused is a turn that starling answered itself; the code stands before it.
+var errRefused = errors.New("the turn was refused")
+
+// turn is one of a session at a node, for a time; at hears of its backend once its
+// head has come, if it does. An error means that it was not answered whole.
+func turn(ctx context.Context, c *http.Client, url, session, query string, at func(string)) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/?"+query, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("X-Session-ID", session)
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %w with %d", resp.Header.Get("X-Starling-Error"), errRefused, resp.StatusCode)
+	}
+	if at != nil {
+		at(resp.Header.Get("X-Starling-Backend"))
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// at takes a short turn that must be answered, and says by whom.
+func (s *stage) at(t *testing.T, i int, session string) (home string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	eventually(t, patience, func() string {
+		err := turn(ctx, s.client, s.Node(i).URL(), session, "for=0s", func(b string) { home = b })
+		if err == nil {
+			return ""
+		}
+		if !errors.Is(err, errRefused) || !strings.HasPrefix(err.Error(), "no_leader") {
+			t.Fatalf("%s at node %d: %v", session, i, err)
+		}
+		return err.Error() // strict, and the answer was late
+	})
+	return home
+}
+
+func (s *stage) session(t *testing.T, i int, session string) (v api.Session) {
+	t.Helper()
+	if err := s.admin(t, i).Get(t.Context(), &v, "sessions", pool, session); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// living is how many sessions a backend has, as a node knows.
+func living(c *client.Client, id string) (int, error) {
+	var l api.Backends
+	if err := c.Get(context.Background(), &l, "backends"); err != nil {
+		return 0, err
+	}
+	for _, b := range l.Backends {
+		if b.ID == id {
+			return b.Sessions, nil
+		}
+	}
+	return 0, nil
+}
+
+// metric sums the samples of one metric whose labels hold all of with.
+func metric(t *testing.T, adminURL, name string, with ...string) (sum float64) {
+	t.Helper()
+	resp, err := http.Get(adminURL + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for l := range strings.Lines(string(text)) {
+		labels, value, ok := strings.Cut(strings.TrimSpace(l), " ")
+		matches := ok && (labels == name || strings.HasPrefix(labels, name+"{"))
+		for _, w := range with {
+			matches = matches && strings.Contains(labels, w)
+		}
+		if v, err := strconv.ParseFloat(value, 64); matches && err == nil {
+			sum += v
+		}
+	}
+	return sum
+}
+
+// sum adds a metric over nodes.
+func (s *stage) sum(t *testing.T, nodes int, name string, with ...string) (all float64) {
+	t.Helper()
+	for i := range nodes {
+		all += metric(t, s.Node(i).AdminURL(), name, with...)
+	}
+	return all
+}
