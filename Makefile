@@ -4,7 +4,8 @@ GO       ?= go
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: netns model
+.PHONY: netns model chaos
+.PHONY: membership
 .PHONY: alerts
 .PHONY: help build demo test race soak clients fuzz bench sim replay stall hostile ordinary release audit lint format vet staticcheck ci clean
 
@@ -58,11 +59,17 @@ release: ## ./dist: static binaries for Linux and macOS, what each is made of (S
 audit: ## known faults of the modules that the binary uses; asks vuln.go.dev
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
+membership: ## real nodes join, leave, die and lose disks by seed, and grow to 5 with 64 shards; a quarter of an hour; MEMBERSHIPFLAGS='-membership.seed=7 -membership.seeds=3'
+	$(GO) test -count=1 -timeout 60m -v ./testcluster/membership -args -membership.full -membership.seeds=5 $(MEMBERSHIPFLAGS)
+
 model: ## the sessions' protocol, and each rule taken out, by spin; see docs/model; MODELFLAGS=-full for larger bounds
 	bash docs/model/check $(MODELFLAGS)
 
 alerts: ## each alert of docs/operations fires and clears, on real metrics of staged trouble; needs promtool
 	$(GO) run ./testcluster/alerts $(ALERTFLAGS)
+
+chaos: build ## every scenario of starling chaos once, 20 minutes; CHAOSFLAGS="--duration 6s --beside 3" for a short form
+	./bin/starling chaos --scenario all --report bin/chaos.html $(CHAOSFLAGS)
 
 netns: build ## real loss between real nodes in namespaces; needs root or user namespaces, iptables
 	bash .ci/netns.sh ./bin/starling $(NETNSFLAGS)

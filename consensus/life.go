@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -203,7 +204,8 @@ func (g *Group) raftConfig() *raft.Config {
 	c.LeaderLeaseTimeout = g.o.Timing.Lease
 	c.CommitTimeout = g.o.Timing.Commit
 	c.SnapshotInterval = g.o.Timing.Snapshot
-	c.SnapshotThreshold, c.TrailingLogs = 4096, 1024
+	long := uint64(cmp.Or(g.o.LongLog, 4096))
+	c.SnapshotThreshold, c.TrailingLogs = long, long/4
 	c.ShutdownOnRemove = false
 	c.NoLegacyTelemetry = true
 	c.Logger = g.hlog

@@ -62,6 +62,7 @@ type Options struct {
 	Store     Store
 	Log       *slog.Logger
 	Timing    Timing // zero: DefaultTiming
+	LongLog   int    // entries after which a log is cut, where a look finds so many; 0: 4096
 
 	// Committed, if set, hears how long each entry of this node took from its
 	// proposal until it was applied here. It must not wait.

@@ -45,6 +45,8 @@ type Options struct {
 	Disk func() error         // asked before each write of what nodes agree on; nil: nobody is
 	Now  func() time.Duration // that sessions' leases are counted by; nil: the machine's, which goes on while it is suspended
 
+	LongLog int // entries after which a log of what nodes agree on is cut, within seconds; 0: many, within minutes
+
 	Before  *handover.Elder   // the process that was this node and hands it over; nil: none
 	Sockets *handover.Sockets // that whoever started this process opened for it; nil: none
 	Program handover.Program  // that an upgrade starts; zero: there are none

@@ -47,7 +47,7 @@ func (n *Node) remember(ctx context.Context) error {
 	o := quorum.Options{
 		Self: quorum.Peer{ID: n.dir.id, Name: n.cfg().Node.Name, Zone: n.cfg().Node.Zone}, Dir: n.dir.path, Config: n.cfg().Shards,
 		Log: n.log.With("component", "quorum"), Metrics: &n.roll, Dial: n.opt.DialPeers, Listen: n.opt.ListenPeers,
-		Pools: planned{n}, Rules: rules, Fates: rules, Elder: n.oldest, Disk: n.opt.Disk, Now: n.opt.Now,
+		Pools: planned{n}, Rules: rules, Fates: rules, Elder: n.oldest, Disk: n.opt.Disk, Now: n.opt.Now, LongLog: n.opt.LongLog,
 	}
 	if c := n.cfg().Cluster; c.On() {
 		o.RPC, o.Expect, o.Around = c.rpc(), c.BootstrapExpect, around{n}

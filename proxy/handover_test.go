@@ -20,6 +20,7 @@ const ask = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 func TestPauseDropsNobody(t *testing.T) {
 	r := newRig(t, false, nil)
 	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
 	var clients, answers sync.WaitGroup
 	answers.Go(func() {
 		for {
@@ -27,7 +28,7 @@ func TestPauseDropsNobody(t *testing.T) {
 			case a := <-r.arrivals:
 				a.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
 				a.finish()
-			case <-ctx.Done():
+			case <-done:
 				return
 			}
 		}
@@ -57,6 +58,7 @@ func TestPauseDropsNobody(t *testing.T) {
 	waits.finish()
 	cancel()
 	clients.Wait()
+	close(done)
 	answers.Wait()
 }
 
@@ -128,6 +130,7 @@ func TestLeaveServesKeptConnections(t *testing.T) {
 	kept.end("ok", false)
 	slow.send("k")
 	runs.expect("ok")
+	runs.finish() // else its next request is waited for
 	if got := await(t, report); got != (proxy.Report{Finished: 2}) {
 		t.Errorf("the report is %+v, want 2 streams finished", got)
 	}

@@ -390,6 +390,44 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
+// TestUpgradesInARow: while the oldest of several processes of a node has turns, those
+// between are holders, too, until they say that they have none.
+func TestUpgradesInARow(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		first := w.must("d", "llm", "s", 1)
+		w.graced()
+		oldest := w.node("d")
+		elder := uint64(1)
+		w.elder = func() uint64 { w.mu.Lock(); defer w.mu.Unlock(); return elder }
+		w.boot("d", 2, false)
+		second := w.must("d", "llm", "s", 1)
+		between := w.node("d")
+		w.boot("d", 3, false)
+		w.at("d", "llm", "s", 1)
+		if got := len(w.node("a").machine.Holders()); got != 3 {
+			t.Fatalf("%d holders, want all three processes", got)
+		}
+		if w.shift("b", "s", "llm-b2", 3*time.Second) {
+			t.Error("it moved beneath turns of both older processes")
+		}
+		second.End()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_ = between.router.Stop(ctx)
+		w.until("the one between is no holder", func() bool { return len(w.node("a").machine.Holders()) == 2 })
+		if w.shift("b", "s", "llm-b2", 3*time.Second) {
+			t.Error("it moved beneath the oldest process's turn")
+		}
+		first.End()
+		if !w.shift("b", "s", "llm-b2", 5*time.Second) {
+			t.Error("it does not move after the last turn")
+		}
+		_ = oldest.router.Stop(ctx)
+		w.set(func() { elder = 0 })
+		w.until("only the newest is left", func() bool { return len(w.node("a").machine.Holders()) == 1 })
+	})
+}
+
 // TestSlowReader: a feed whose reader does not keep up is cut and opened afresh, and
 // the node's bindings are asked for anew.
 func TestSlowReader(t *testing.T) {

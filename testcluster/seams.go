@@ -21,6 +21,7 @@ type Seams struct {
 	Dial   proxy.Dialer // to backends; nil: TCP
 	From   string       // host that calls to other nodes come from; empty: any
 	Logger *slog.Logger // nil: discards
+	Long   int          // entries after which a log is cut, soon; 0: many
 	File   string       // that the configuration was read from; empty: there is none
 }
 
@@ -32,7 +33,7 @@ func StartNode(ctx context.Context, cfg node.Config, s Seams) (*Node, error) {
 	}
 	o := node.Options{
 		Logger: s.Logger, Dial: s.Dial, ListenPeers: n.plug.listen, ListenPacket: n.plug.listenPacket, DialPeers: n.plug.dial,
-		Disk: n.disk.May, Now: n.clock.Now, File: s.File,
+		Disk: n.disk.May, Now: n.clock.Now, LongLog: s.Long, File: s.File,
 	}
 	if s.Links != nil {
 		o.DialPeers = proxy.Dialer(s.Links.Dial(n.Name, n.plug.dial))

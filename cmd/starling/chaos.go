@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -28,7 +30,7 @@ type chaosOptions struct {
 	scenario, level, report, old, logs string
 	seed                               uint64
 	duration                           time.Duration
-	nodes                              int
+	nodes, beside                      int
 }
 
 func newChaos() *cobra.Command {
@@ -52,13 +54,14 @@ func newChaos() *cobra.Command {
 	f.StringVar(&o.report, "report", "", "write a page about it to `FILE`")
 	f.StringVar(&o.level, "level", chaos.Usual, "processes, or inside this one")
 	f.StringVar(&o.old, "old", "", "an older starling, `BINARY`, to upgrade from")
+	f.IntVar(&o.beside, "beside", 1, "scenarios that are run at a time, where there are several")
 	f.StringVar(&o.logs, "logs", "", "leave the nodes' logs in `DIR`")
 	return c
 }
 
 // newChaosNode is what chaos runs a node by.
 func newChaosNode() *cobra.Command {
-	return &cobra.Command{Use: chaosNode, Hidden: true, Args: cobra.ExactArgs(2), RunE: func(c *cobra.Command, args []string) error {
+	return &cobra.Command{Use: chaosNode, Hidden: true, Args: cobra.RangeArgs(2, 3), RunE: func(c *cobra.Command, args []string) error {
 		return chaos.RunNode(args, os.Stdin, c.OutOrStdout(), c.ErrOrStderr())
 	}}
 }
@@ -69,6 +72,8 @@ func (o chaosOptions) check() error {
 		return fmt.Errorf("--level %q is none; write %s or %s", o.level, chaos.Processes, chaos.Inside)
 	case o.nodes < 0 || o.nodes > chaos.MostNodes:
 		return fmt.Errorf("--nodes %d is out of range; write a number from 1 to %d", o.nodes, chaos.MostNodes)
+	case o.beside < 1 || o.beside > 16:
+		return fmt.Errorf("--beside %d is out of range; write a number from 1 to 16", o.beside)
 	case o.duration < 0:
 		return errors.New("--duration is negative; write for example 2m")
 	}
@@ -104,36 +109,81 @@ func runChaos(c *cobra.Command, o chaosOptions) error {
 	if o.seed == 0 {
 		o.seed = 1 + rand.Uint64N(1_000_000)
 	}
-	var page bytes.Buffer
 	var broken []string
-	for _, s := range all {
-		held, err := o.one(ctx, c, s, &page)
-		if err != nil {
-			return err
+	var judged []pages.Judged
+	for i, got := range o.several(ctx, all, c.OutOrStdout()) {
+		if err = errors.Join(err, got.err); got.err != nil {
+			continue
 		}
-		if !held {
-			broken = append(broken, s.Name)
+		if judged = append(judged, got.Judged); !judge.Held(got.Verdicts) || len(got.Run.Trouble) > 0 {
+			broken = append(broken, all[i].Name)
 		}
 	}
 	if o.report != "" {
-		if err := os.WriteFile(o.report, page.Bytes(), 0o644); err != nil {
-			return fmt.Errorf("report: %w", err)
-		}
-		fmt.Fprintf(c.OutOrStdout(), "report: %s\n", o.report)
+		err = errors.Join(err, o.write(judged, c.OutOrStdout()))
 	}
 	if len(broken) > 0 {
-		return &exit{exitError, fmt.Errorf("a promise was broken in %s", strings.Join(broken, ", "))}
+		err = errors.Join(err, fmt.Errorf("a promise was broken, or something could not be done, in %s", strings.Join(broken, ", ")))
 	}
+	return err
+}
+
+// write writes the page about all runs.
+func (o chaosOptions) write(judged []pages.Judged, out io.Writer) error {
+	var page bytes.Buffer
+	err := pages.HTML(&page, judged...)
+	if err == nil {
+		err = os.WriteFile(o.report, page.Bytes(), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	fmt.Fprintf(out, "report: %s\n", o.report)
 	return nil
 }
 
-// one runs a scenario; page gets what is to be read of it.
-func (o chaosOptions) one(ctx context.Context, c *cobra.Command, s chaos.Scenario, page *bytes.Buffer) (held bool, err error) {
-	out := c.OutOrStdout()
+// outcome is what became of one scenario.
+type outcome struct {
+	pages.Judged
+	err error
+}
+
+// several runs scenarios, some at a time. Of those that run beside others all that
+// there is to say comes at their end.
+func (o chaosOptions) several(ctx context.Context, all []chaos.Scenario, out io.Writer) []outcome {
+	got := make([]outcome, len(all))
+	var running sync.WaitGroup
+	var telling sync.Mutex
+	places := make(chan struct{}, o.beside)
+	for i, s := range all {
+		places <- struct{}{}
+		if ctx.Err() != nil {
+			got[i].err = ctx.Err()
+			continue
+		}
+		running.Go(func() {
+			defer func() { <-places }()
+			if o.beside == 1 {
+				got[i] = o.one(ctx, s, out)
+				return
+			}
+			var words bytes.Buffer
+			got[i] = o.one(ctx, s, &words)
+			telling.Lock()
+			defer telling.Unlock()
+			_, _ = words.WriteTo(out) // fails as all that is written there does
+		})
+	}
+	running.Wait()
+	return got
+}
+
+// one runs a scenario and says what came of it.
+func (o chaosOptions) one(ctx context.Context, s chaos.Scenario, out io.Writer) outcome {
 	fmt.Fprintf(out, "\n%s: %s\n", s.Name, s.About)
 	self, err := os.Executable()
 	if err != nil {
-		return false, err
+		return outcome{err: err}
 	}
 	run := chaos.Options{
 		Seed: o.seed, Duration: o.duration, Nodes: o.nodes, Level: o.level, Program: []string{self, chaosNode}, Out: out, Logs: o.logs, Command: o.command(s),
@@ -143,15 +193,11 @@ func (o chaosOptions) one(ctx context.Context, c *cobra.Command, s chaos.Scenari
 	}
 	h, err := chaos.Run(ctx, s, run)
 	if err != nil {
-		return false, err
+		fmt.Fprintln(out, err)
+		return outcome{err: err}
 	}
-	verdicts := judge.Judge(h)
-	if o.report != "" {
-		if err := pages.HTML(page, h, verdicts); err != nil {
-			return false, fmt.Errorf("report: %w", err)
-		}
-	}
-	return judge.Held(verdicts), pages.Text(out, h, verdicts)
+	j := pages.Judged{Run: h, Verdicts: judge.Judge(h)}
+	return outcome{j, pages.Text(out, h, j.Verdicts)}
 }
 
 // command repeats a run.

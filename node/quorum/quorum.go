@@ -72,9 +72,12 @@ type Options struct {
 	Metrics prometheus.Registerer
 	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	Listen  func(ctx context.Context, network, address string) (net.Listener, error)
+	LongLog int                  // entries after which a log is cut, within seconds; 0: many, within minutes
 	Disk    func() error         // asked before each write to the store; nil: nobody is
 	Now     func() time.Duration // that leases are counted by; nil: consensus.Now
 }
+
+const snapshotSoon = 500 * time.Millisecond // between two looks whether logs are long, where they are soon
 
 // storeFile is where the logs of all replicas are, in the data directory.
 const storeFile = "raft.db"
@@ -187,9 +190,13 @@ func (q *Quorum) wire() (err error) {
 	if err != nil {
 		return err
 	}
+	timing := consensus.DefaultTiming()
+	if q.o.LongLog > 0 {
+		timing.Snapshot = snapshotSoon
+	}
 	q.groups, err = consensus.New(consensus.Options{
 		Node: q.o.Self.ID, Dir: filepath.Join(q.o.Dir, "snapshots"), Transport: q.port, Store: consensus.OnDisk(q.store),
-		Log: q.log, Committed: q.metrics.committed,
+		Log: q.log, Committed: q.metrics.committed, Timing: timing, LongLog: q.o.LongLog,
 	})
 	if err != nil {
 		return err

@@ -26,10 +26,11 @@ func (k *Keeper) Reset(ctx context.Context, shard int, empty bool) (founder stri
 		if s.Phase != Ready && peers[s.Founder].Alive {
 			return Command{}, fmt.Errorf("%w: node %s makes it anew already", ErrInvalid, m.name(s.Founder))
 		}
-		if founder, err = survivor(m, shard, k.kept(ctx, shard, peers)); err != nil {
+		kept := k.kept(ctx, shard, peers)
+		if founder, err = survivor(m, shard, kept); err != nil {
 			return Command{}, err
 		}
-		if err := m.begins(shard, &founder, empty, peers); err != nil {
+		if founder, err = m.begins(shard, founder, empty, kept); err != nil {
 			return Command{}, err
 		}
 		next := s.again(founder, "an operator gave up what was lost of it")
@@ -84,19 +85,19 @@ func (a Kept) compare(b Kept) int {
 }
 
 // begins checks that an operator who wants an empty shard loses nothing that there
-// is, and one who does not gets none; an empty one begins on any node.
-func (m *Map) begins(shard int, founder *string, empty bool, peers map[string]Peer) error {
+// is, and one who does not gets none; an empty one begins on any node that answers.
+func (m *Map) begins(shard int, survivor string, empty bool, answers map[string][]Kept) (founder string, err error) {
 	switch {
-	case *founder != "" && empty:
-		return fmt.Errorf("%w: node %s has something left of it; reset it without --empty", ErrInvalid, m.name(*founder))
-	case *founder != "":
-		return nil
-	case !empty:
-		return fmt.Errorf("%w: no node that runs has anything left of it; start one that has, with the disk it had. If all of them are lost for good, --empty makes it anew with nothing: of its sessions only those are kept that the running nodes remember", ErrInvalid)
+	case survivor != "" && empty:
+		return "", fmt.Errorf("%w: node %s has something left of it; reset it without --empty", ErrInvalid, m.name(survivor))
+	case survivor == "" && !empty:
+		return "", fmt.Errorf("%w: no node that runs has anything left of it; start one that has, with the disk it had. If all of them are lost for good, --empty makes it anew with nothing: of its sessions only those are kept that the running nodes remember", ErrInvalid)
+	case survivor != "":
+		return survivor, nil
 	}
-	*founder = m.best(shard, nil, m.loads(), func(id string) bool { return peers[id].Alive })
-	if *founder == "" {
-		return fmt.Errorf("%w: no node that runs hosts shards", ErrInvalid)
+	founder = m.best(shard, nil, m.loads(), func(id string) bool { _, answered := answers[id]; return answered })
+	if founder == "" {
+		return "", fmt.Errorf("%w: no node that answers hosts shards", ErrInvalid)
 	}
-	return nil
+	return founder, nil
 }

@@ -12,7 +12,9 @@ import (
 func loseReports() stage {
 	return stage{
 		name: "two nodes do not reach each other, and a third reaches both", alerts: []string{"StarlingReportsOld"},
-		set: func(ctx context.Context) (*scene, error) { return start(ctx, testcluster.Options{Nodes: 3, Backends: 1}, nil) },
+		set: func(ctx context.Context) (*scene, error) {
+			return start(ctx, testcluster.Options{Nodes: 3, Backends: 1}, nil)
+		},
 		stir: func(ctx context.Context, s *scene) error {
 			s.Partition([]int{0}, []int{1})
 			select {

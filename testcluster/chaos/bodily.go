@@ -298,7 +298,7 @@ func addBackends(ctx context.Context, r *run, s Step) (done, error) {
 			return d, err
 		}
 		d.target = append(d.target, b.ID)
-		if err := r.rig.client(at).Post(ctx, api.NewBackend{ID: b.ID, URL: b.URL(), MaxStreams: r.scenario.Streams}, "pools", testcluster.PoolName, "backends"); err != nil {
+		if err := r.rig.client(at).Post(ctx, api.NewBackend{ID: b.ID, URL: b.URL(), Weight: 1, MaxStreams: r.scenario.Streams}, "pools", testcluster.PoolName, "backends"); err != nil {
 			return d, fmt.Errorf("add %s: %w", b.ID, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -21,21 +22,26 @@ const sweep = "sweep"
 // RunNode is what a node's process does: it serves what a file says, does to its
 // disk and clock what the lines of in say, drains at SIGTERM, and ends when in
 // does, since then nobody is left that it could be of use to. Its arguments are the
-// file and the host that it calls others from; with sweep and a directory it
+// file, the host that it calls others from and after how many entries it cuts a log,
+// 0 for the usual; with sweep and a directory it
 // removes that when in ends.
 func RunNode(args []string, in io.Reader, out, log io.Writer) error {
-	if len(args) != 2 {
+	if len(args) == 2 && args[0] == sweep {
+		return sweepAfter(args[1], in)
+	}
+	if len(args) != 3 {
 		return fmt.Errorf("%d arguments; this is what starling chaos runs its nodes by", len(args))
 	}
-	if args[0] == sweep {
-		return sweepAfter(args[1], in)
+	logs, err := strconv.Atoi(args[2])
+	if err != nil {
+		return fmt.Errorf("length of logs: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ends := make(chan os.Signal, 1)
 	signal.Notify(ends, syscall.SIGTERM)
 	defer signal.Stop(ends)
-	n, err := launch(ctx, args[0], testcluster.Seams{From: args[1], Logger: slog.New(slog.NewTextHandler(log, nil))})
+	n, err := launch(ctx, args[0], testcluster.Seams{From: args[1], Long: logs, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func kinds() (all []string) {
 
 // do is a step from its beginning to its end.
 func (r *run) do(ctx context.Context, s Step) {
-	if err := r.wait(ctx, s); err != nil {
+	if err := r.wait(ctx, &s); err != nil {
 		r.trouble(s, err)
 		return
 	}
@@ -263,20 +263,27 @@ func reset(ctx context.Context, r *run, s Step) (done, error) {
 
 const spellTime = 20 * time.Second // that a step's moment is awaited for
 
-// wait waits for the moment that a step is aimed at.
-func (r *run) wait(ctx context.Context, s Step) error {
-	look := map[string]func(context.Context) bool{"snapshot": r.snapshots, "step": r.steps, "bootstrap": r.founds}[s.When]
+// wait waits for the moment that a step is aimed at, and aims it at the node that
+// it is about, if any will do.
+func (r *run) wait(ctx context.Context, s *Step) error {
+	look := map[string]func(context.Context) (*member, bool){"snapshot": r.snapshots, "step": r.steps, "bootstrap": r.founds}[s.When]
 	if look == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, spellTime)
 	defer cancel()
-	for !look(ctx) {
+	for {
+		m, now := look(ctx)
+		if now && m != nil && s.Target == "any" {
+			s.Target = m.name
+		}
+		if now {
+			return nil
+		}
 		if !pause(ctx, time.Millisecond) {
 			return ctx.Err()
 		}
 	}
-	return nil
 }
 
 // operate moves sessions, as an operator would, one after the other.

@@ -74,7 +74,7 @@ func (g *inside) begin(ctx context.Context, m *member, _ []string) (*body, error
 	if err != nil {
 		return nil, err
 	}
-	n, err := launch(ctx, m.file, testcluster.Seams{Links: g.links, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	n, err := launch(ctx, m.file, testcluster.Seams{Links: g.links, Long: m.logs, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		_ = log.Close()
 		return nil, err

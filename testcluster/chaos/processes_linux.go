@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -75,7 +76,7 @@ const beginTime = 30 * time.Second // for a process to serve
 func (g *processes) begin(ctx context.Context, m *member, program []string) (*body, error) {
 	args := append(append([]string(nil), program...), m.file)
 	if program == nil {
-		args = append(append([]string(nil), g.program...), m.file, hostOf(m.at.gossip))
+		args = append(append([]string(nil), g.program...), m.file, hostOf(m.at.gossip), strconv.Itoa(m.logs))
 	}
 	if err := g.net.open(m); err != nil {
 		return nil, err

@@ -80,6 +80,7 @@ type member struct {
 	file    string
 	admin   *client.Client
 	program []string // that it runs; nil: this one
+	logs    int      // entries after which its logs are cut; 0: as ever
 
 	turn sync.Mutex // who starts or ends it has it
 
@@ -132,7 +133,7 @@ func (r *rig) addBackend(ctx context.Context) (*testcluster.Backend, error) {
 func (r *rig) addMember() (*member, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := &member{number: len(r.members) + 1}
+	m := &member{number: len(r.members) + 1, logs: r.scenario.Logs}
 	m.name = fmt.Sprintf("n%d", m.number)
 	if len(r.o.Old) > 0 && r.upgrades() {
 		m.program = r.o.Old

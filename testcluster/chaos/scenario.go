@@ -24,6 +24,7 @@ type Scenario struct {
 	Consistency string        `yaml:"consistency" enum:"available,strict"`
 	Streams     int           `yaml:"streams"` // that a backend takes at a time; 0: no limit
 	Queue       int           `yaml:"queue"`   // streams that may wait for a backend
+	Logs        int           `yaml:"logs"`    // entries after which a shard's log is cut; 0: as ever, thousands
 	Spread      bool          `yaml:"spread"`  // sessions are moved to even out load
 	Traffic     Traffic       `yaml:"traffic"`
 	Steps       []Step        `yaml:"steps"`

@@ -377,20 +377,21 @@ func (r *run) leader(ctx context.Context, meta bool) (string, error) {
 	return most, nil
 }
 
-// snapshots tells whether a node is writing a snapshot.
-func (r *run) snapshots(context.Context) bool {
+// snapshots is a node that is writing a snapshot.
+func (r *run) snapshots(context.Context) (*member, bool) {
 	for _, m := range r.rig.up() {
-		found, _ := filepath.Glob(filepath.Join(r.rig.dataDir(m), "snapshots", "*", "*", "*.tmp")) // the pattern is good
-		more, _ := filepath.Glob(filepath.Join(r.rig.dataDir(m), "snapshots", "*", "*.tmp"))
-		if len(found)+len(more) > 0 {
-			return true
+		at := filepath.Join(r.rig.dataDir(m), "snapshots")
+		deep, _ := filepath.Glob(filepath.Join(at, "*", "*", "*.tmp")) // the patterns are good
+		flat, _ := filepath.Glob(filepath.Join(at, "*", "*.tmp"))
+		if len(deep)+len(flat) > 0 {
+			return m, true
 		}
 	}
-	return false
+	return nil, false
 }
 
 // steps tells whether a shard's membership is about to change.
-func (r *run) steps(ctx context.Context) bool {
+func (r *run) steps(ctx context.Context) (*member, bool) {
 	for _, m := range r.rig.up() {
 		var list api.ShardList
 		if r.get(ctx, m, &list, "shards") != nil {
@@ -398,23 +399,22 @@ func (r *run) steps(ctx context.Context) bool {
 		}
 		for _, s := range list.Shards {
 			if s.Step != nil {
-				return true
+				return nil, true
 			}
 		}
-		return false
+		return nil, false
 	}
-	return false
+	return nil, false
 }
 
-// founds tells whether a cluster is being founded: some node has a map, and not all
-// are in it.
-func (r *run) founds(context.Context) bool {
+// founds tells whether a cluster is being founded: some node has a map.
+func (r *run) founds(context.Context) (*member, bool) {
 	for _, m := range r.rig.up() {
 		if _, err := os.Stat(filepath.Join(r.rig.dataDir(m), "map.json")); err == nil {
-			return true
+			return nil, true
 		}
 	}
-	return false
+	return nil, false
 }
 
 func isRefused(err error, status int) bool {

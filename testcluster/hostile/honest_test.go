@@ -43,7 +43,7 @@ func (c *count) add(o count) {
 }
 
 // late is when an answer comes too late to count.
-const late = 5 * time.Second
+const late = 15 * time.Second
 
 // run has clients come for as long as said, and returns when all have been served
 // or have given up.

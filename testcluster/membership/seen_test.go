@@ -3,6 +3,7 @@ package membership
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -186,5 +187,47 @@ func TestTakenPort(t *testing.T) {
 	}
 	if l := get[api.Members](t, c.Node(0), "members").Members; len(l) != 1 {
 		t.Errorf("it was heard of: %+v", l)
+	}
+}
+
+// TestFailedDisk: a node whose disk has failed says so and carries streams; it is not
+// ready while another is whose disk works, and is when there is none.
+func TestFailedDisk(t *testing.T) {
+	t.Parallel()
+	c := begin(t, 3, 2, nil)
+	for i := range 3 {
+		eventually(t, settleTime, func() string { return settled(t, c.Node(i), 3) })
+	}
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	broken := func(i int) {
+		c.Node(i).Disk().Fail()
+		eventually(t, settleTime, func() string {
+			for n := range 40 { // so that each shard has something to write
+				if _, err := turn(client, c.Node(i), fmt.Sprintf("s%d of %d at %v", n, i, time.Now())); err != nil {
+					return err.Error()
+				}
+			}
+			if s := get[api.Status](t, c.Node(i), "status"); !strings.Contains(strings.Join(s.Faults, "; "), "on a disk that works") {
+				return fmt.Sprintf("node %d says %+v", i, s)
+			}
+			return ""
+		})
+	}
+	broken(2)
+	if s := get[api.Status](t, c.Node(2), "status"); !strings.Contains(s.NotReady, "other nodes are better off") || c.Node(2).Ready() == nil {
+		t.Errorf("its disk has failed: %+v, ready %v", s, c.Node(2).Ready())
+	}
+	if err := c.Node(0).Ready(); err != nil {
+		t.Errorf("another node is not ready: %v", err)
+	}
+	broken(1)
+	c.Kill(0)
+	for _, i := range []int{1, 2} {
+		eventually(t, settleTime, func() string {
+			if err := c.Node(i).Ready(); err != nil {
+				return fmt.Sprintf("no disk works, and node %d is not ready: %v", i, err)
+			}
+			return ""
+		})
 	}
 }

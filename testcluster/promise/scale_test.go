@@ -144,7 +144,7 @@ func TestDrainUnderStreams(t *testing.T) {
 			of, long = of+1, i
 		}
 	}
-	streams := s.streams(t, was, long)
+	streams := s.occupy(t, was, long)
 	if err := s.admin(t, 0).Post(t.Context(), nil, "backends", "b1", "drain"); err != nil {
 		t.Fatal(err)
 	}
@@ -194,9 +194,9 @@ func TestDrainUnderStreams(t *testing.T) {
 	t.Logf("%d of %d sessions lived at b1; they had moved %v after the drain began", of, len(was), took.Round(time.Millisecond))
 }
 
-// streams has every session begin one, which must be answered whole, and returns when
+// occupy has every session begin one, which must be answered whole, and returns when
 // all run. One lasts longer than the others.
-func (s *stage) streams(t *testing.T, homes []string, long int) *sync.WaitGroup {
+func (s *stage) occupy(t *testing.T, homes []string, long int) *sync.WaitGroup {
 	t.Helper()
 	var all, begun sync.WaitGroup
 	for i, home := range homes {

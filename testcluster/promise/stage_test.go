@@ -36,6 +36,14 @@ const (
 
 const pool = testcluster.PoolName
 
+// lasts is how long the long runs take.
+func lasts() time.Duration {
+	if *full {
+		return 3 * time.Minute
+	}
+	return 12 * time.Second
+}
+
 // stage is a cluster in this process, its backends' ledger and a client.
 type stage struct {
 	*testcluster.Cluster
@@ -77,12 +85,14 @@ func sticky(cfg *node.Config, change func(*proxy.SessionConfig)) {
 
 func (s *stage) admin(t *testing.T, i int) *client.Client {
 	t.Helper()
-	c, err := client.New(s.Node(i).AdminURL(), "")
+	c, err := clientOf(s.Node(i).AdminURL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
+
+func clientOf(adminURL string) (*client.Client, error) { return client.New(adminURL, "") }
 
 // whole says what a node lacks: every shard has a leader and so many voters that keep
 // up.

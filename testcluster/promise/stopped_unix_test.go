@@ -27,14 +27,6 @@ func TestOneBackendAtATime(t *testing.T) {
 	}
 }
 
-// lasts is how long the long runs take.
-func lasts() time.Duration {
-	if *full {
-		return 3 * time.Minute
-	}
-	return 15 * time.Second
-}
-
 func oneAtATime(t *testing.T, h *theatre, strict bool) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -51,7 +43,7 @@ func oneAtATime(t *testing.T, h *theatre, strict bool) {
 				n := r.IntN(len(h.nodes))
 				length := time.Duration(50+r.IntN(300)) * time.Millisecond
 				if r.IntN(3) == 0 {
-					length *= 7 // longer than a close may take to be noticed
+					length *= 12 // longer than a close may take to be noticed
 				}
 				if err := turn(ctx, browser, h.nodes[n].at(), fmt.Sprint("s", i%sessions), fmt.Sprintf("for=%v&node=%d", length, n), nil); err == nil {
 					answered.Add(1)

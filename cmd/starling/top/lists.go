@@ -46,7 +46,7 @@ func (m *model) backends() (string, []line) {
 		}
 		rows = append(rows, line{row(columns, []string{
 			b.ID, state, fmt.Sprint(b.InFlight.Local), fmt.Sprint(b.InFlight.Cluster), limit, step, speed, fmt.Sprint(b.Sessions), fmt.Sprint(b.Weight), b.Reason,
-		}), stateTone(string(b.State))})
+		}), stateTone(string(b.State)), b.ID + " at " + b.URL + ": " + b.Reason})
 	}
 	return heads(columns), rows
 }
@@ -82,7 +82,7 @@ func (m *model) nodes() (string, []line) {
 		if n.Self {
 			name = "*" + name
 		}
-		rows = append(rows, line{row(columns, []string{name, state, m.since(n.Since), fmt.Sprintf("%.1fms", 1000*n.RTT), report, n.ConfigHash, n.Address}), look})
+		rows = append(rows, line{row(columns, []string{name, state, m.since(n.Since), fmt.Sprintf("%.1fms", 1000*n.RTT), report, n.ConfigHash, n.Address}), look, strings.TrimSpace(n.Address + " " + n.Zone) + ", starling " + n.Version + ", admin " + orDash(n.Admin)})
 	}
 	return heads(columns), rows
 }
@@ -108,16 +108,20 @@ func (m *model) shards() (string, []line) {
 				step = "waits: " + s.Step.Waits
 			}
 		}
+		more := step
 		if s.Leader == "" {
 			look = red
+		}
+		if step == "" {
+			more = "who leads how many: " + leads(m.said.shards.Shards)
 		}
 		var on []string
 		for _, r := range s.Replicas {
 			on = append(on, replica(r))
 		}
-		rows = append(rows, line{row(columns, []string{id, orDash(s.Leader), fmt.Sprint(s.Term), fmt.Sprint(s.Sessions), fmt.Sprint(s.Applied), strings.Join(on, " "), step}), look})
+		rows = append(rows, line{row(columns, []string{id, orDash(s.Leader), fmt.Sprint(s.Term), fmt.Sprint(s.Sessions), fmt.Sprint(s.Applied), strings.Join(on, " "), step}), look, more})
 	}
-	return heads(columns) + "  leaders: " + leads(m.said.shards.Shards), rows
+	return heads(columns), rows
 }
 
 // replica is its node, with a mark where it has no vote, and what it lacks.
@@ -152,7 +156,7 @@ func (m *model) sessions() (string, []line) {
 		}
 		rows = append(rows, line{row(columns, []string{
 			p.Name, policy, fmt.Sprint(p.Sessions), fmt.Sprint(p.Moves.Done), fmt.Sprint(p.Moves.Cancelled), fmt.Sprint(p.Moves.Rebound), fmt.Sprintf("%.2f", p.StepTimeCV), why,
-		}), look})
+		}), look, fmt.Sprintf("%s: %d usable, rebalancing is %s", p.Name, p.Usable, why)})
 	}
 	return heads(columns), rows
 }
@@ -161,7 +165,7 @@ func (m *model) streams() (string, []line) {
 	columns := []column{{"STREAM", 8, false}, {"POOL", 10, false}, {"BACKEND", 12, false}, {"PHASE", 11, false}, {"FOR", 7, true}, {"SENT", 10, true}, {"CLIENT", 0, false}}
 	var rows []line
 	for _, s := range m.said.streams.Streams {
-		rows = append(rows, line{row(columns, []string{s.ID, s.Pool, orDash(s.Backend), s.Phase, m.since(s.Started), fmt.Sprint(s.BytesOut), s.Client}), plain})
+		rows = append(rows, line{row(columns, []string{s.ID, s.Pool, orDash(s.Backend), s.Phase, m.since(s.Started), fmt.Sprint(s.BytesOut), s.Client}), plain, ""})
 	}
 	return heads(columns), rows
 }
@@ -180,7 +184,7 @@ func (m *model) eventList() (string, []line) {
 		case "draining":
 			look = yellow
 		}
-		rows = append(rows, line{row(columns, []string{e.Time.Local().Format("15:04:05"), string(e.Kind), e.Text()}), look})
+		rows = append(rows, line{row(columns, []string{e.Time.Local().Format("15:04:05"), string(e.Kind), e.Text()}), look, e.Text()})
 	}
 	return heads(columns), rows
 }

@@ -30,6 +30,7 @@ func paint(t tone, text string) string {
 type line struct {
 	text string
 	tone tone
+	more string // what the row has no room for
 }
 
 // fit cuts a text to a width; what cannot be printed, it replaces: a name may hold

@@ -12,8 +12,8 @@ import (
 	"github.com/starling-lb/starling/node/api"
 )
 
-// View draws all of it: three lines of what matters, the page's list, what came
-// last, and the keys.
+// View draws all of it: three lines of what matters, the page's list, the chosen
+// row's words in full, what came last, and the keys.
 func (m *model) View() tea.View {
 	v := tea.NewView(strings.Join(m.lines(), "\n"))
 	v.AltScreen = true
@@ -27,6 +27,11 @@ func (m *model) lines() []string {
 	lines = append(lines, paint(faint, fit(head, m.width)))
 	lines = append(lines, m.shown(rows)...)
 	for len(lines) < m.height-3 {
+		lines = append(lines, "")
+	}
+	if r, ok := chosen(m, rows); ok {
+		lines = append(lines, paint(faint, fit(r.more, m.width)))
+	} else {
 		lines = append(lines, "")
 	}
 	return append(lines, paint(m.tone(), fit(m.bottom(), m.width)), m.keys())
@@ -67,7 +72,7 @@ func (m *model) figures() string {
 			others += n
 		}
 	}
-	return fit(fmt.Sprintf("streams %d, cluster %d, waiting %d  imbalance %.2f  sessions %d  ended %d, else %d", s.Streams.InFlight, all, s.Streams.Waiting, cv, sessions, done, others), m.width)
+	return fit(fmt.Sprintf("here %d  cluster %d  waiting %d  imbalance %.2f  sessions %d  done %d  else %d", s.Streams.InFlight, all, s.Streams.Waiting, cv, sessions, done, others), m.width)
 }
 
 func (m *model) tabs() string {
@@ -136,11 +141,11 @@ func (m *model) tone() tone {
 }
 
 func (m *model) keys() string {
-	text := "1-6 tab page  up/down row  q quit"
+	text := "1-6 page  up/down row  q quit"
 	if m.question == nil {
 		switch m.page {
 		case pageBackends:
-			text = "d drain  u undrain  e eject  a admit  w weight  " + text
+			text = "d drain u undrain e eject a admit w weight  " + text
 		case pageNodes:
 			text = "d drain  u undrain this node  " + text
 		case pageSessions:

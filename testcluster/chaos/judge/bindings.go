@@ -94,7 +94,7 @@ func keep(t *trial, f *finding) {
 			forgotten(t, f, session, last)
 		}
 	}
-	f.number("%d sessions bound, %d times anew", bound, fresh)
+	f.number("%d sessions bound, %d of them by a turn that was seen", bound, fresh)
 }
 
 // forgotten looks at the dumps of the end. Nodes were asked there for the sessions of

@@ -150,14 +150,19 @@ func nameOf(h history.Fault) string {
 	return h.Target[0]
 }
 
-// slower is by how much a turn takes longer than usual that counts as affected.
-const slower = 250 * time.Millisecond
+// slower is by how much a turn takes longer than usual that counts as affected: more
+// than a session without a leader may wait (250 ms for a binding, 100 ms for what
+// replicas have applied, and the road).
+const slower = 400 * time.Millisecond
 
 // affected is how long after a death the last new turn reached a backend that was the
-// worse for it, and which. Turns that were due when the next fault had begun are none
-// of it.
+// worse for it, and which. Turns that were due when the node was back, or when the next
+// fault had begun, are none of it.
 func (t *trial) affected(h history.Fault) (after time.Duration, who *history.Turn) {
 	usual, until := t.usual(h.Began), h.Began.Add(10*time.Second)
+	if !h.Ended.IsZero() && h.Ended.Before(until) {
+		until = h.Ended
+	}
 	for _, o := range t.Faults {
 		if o.Began.After(h.Began) && o.Began.Before(until) {
 			until = o.Began

@@ -14,13 +14,25 @@ import (
 //go:embed page.html
 var pageText string
 
+// Judged is a run and what the judge said of it.
+type Judged struct {
+	Run      *history.Run
+	Verdicts []history.Verdict
+}
+
 // page is what the template shows.
 type page struct {
-	Run      *history.Run
+	Title string
+	Many  bool
+	Runs  []section
+}
+
+// section is one run.
+type section struct {
+	Judged
 	Held     bool
 	Headline string
 	Tiles    []tile
-	Verdicts []history.Verdict
 	Broken   []history.Verdict
 	Recovery []row
 	Faults   []faultRow
@@ -32,19 +44,39 @@ type tile struct{ Value, Name string }
 
 type faultRow struct{ From, Lasted, Kind, Target, Detail string }
 
-// HTML writes the page.
-func HTML(w io.Writer, run *history.Run, verdicts []history.Verdict) error {
+// HTML writes a page about runs, in their order.
+func HTML(w io.Writer, runs ...Judged) error {
 	t, err := template.New("page").Parse(pageText)
 	if err != nil {
 		return fmt.Errorf("template of the report: %w", err)
 	}
-	p := page{
-		Run: run, Held: len(brokenOf(verdicts)) == 0, Headline: headline(run, verdicts), Tiles: tiles(run), Verdicts: verdicts,
+	p := page{Many: len(runs) != 1}
+	held := 0
+	for _, j := range runs {
+		s := sectionOf(j)
+		if p.Runs = append(p.Runs, s); s.Held {
+			held++
+		}
+		p.Title = s.Headline
+	}
+	if p.Many {
+		p.Title = fmt.Sprintf("%d of %d scenarios kept all promises", held, len(runs))
+	}
+	if err := t.Execute(w, p); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}
+
+func sectionOf(j Judged) section {
+	run := j.Run
+	s := section{
+		Judged: j, Held: len(brokenOf(j.Verdicts)) == 0, Headline: headline(run, j.Verdicts), Tiles: tiles(run),
 		Recovery: recovery(run), Picture: template.HTML(draw(run)), When: run.Began.UTC().Format("2006-01-02 15:04:05 UTC"),
 	}
-	for _, v := range verdicts {
+	for _, v := range j.Verdicts {
 		if !v.Held {
-			p.Broken = append(p.Broken, v)
+			s.Broken = append(s.Broken, v)
 		}
 	}
 	for _, f := range run.Faults {
@@ -54,12 +86,9 @@ func HTML(w io.Writer, run *history.Run, verdicts []history.Verdict) error {
 		if d := f.Ended.Sub(f.Began); !f.Ended.IsZero() && d >= 100*time.Millisecond {
 			row.Lasted = fmt.Sprintf("%.1f s", d.Seconds())
 		}
-		p.Faults = append(p.Faults, row)
+		s.Faults = append(s.Faults, row)
 	}
-	if err := t.Execute(w, p); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
+	return s
 }
 
 func tiles(run *history.Run) []tile {

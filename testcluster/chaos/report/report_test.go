@@ -82,7 +82,7 @@ func TestText(t *testing.T) {
 func TestPage(t *testing.T) {
 	run, verdicts := sample()
 	var b bytes.Buffer
-	if err := HTML(&b, run, verdicts); err != nil {
+	if err := HTML(&b, Judged{run, verdicts}); err != nil {
 		t.Fatal(err)
 	}
 	page := b.String()
@@ -110,8 +110,24 @@ func TestPage(t *testing.T) {
 // TestEmptyRun: a run that never began has a page, too.
 func TestEmptyRun(t *testing.T) {
 	var b bytes.Buffer
-	if err := HTML(&b, &history.Run{Scenario: "none", Began: at(0)}, nil); err != nil || strings.Contains(b.String(), "NaN") {
+	if err := HTML(&b, Judged{Run: &history.Run{Scenario: "none", Began: at(0)}}); err != nil || strings.Contains(b.String(), "NaN") {
 		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
+// TestPageOfSeveral: an overview leads to each.
+func TestPageOfSeveral(t *testing.T) {
+	run, verdicts := sample()
+	other := *run
+	other.Scenario = "drain"
+	var b bytes.Buffer
+	if err := HTML(&b, Judged{run, verdicts}, Judged{&other, verdicts[:1]}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1 of 2 scenarios kept all promises", `href="#drain"`, `id="drain"`, `href="#mixed"`, `id="mixed"`} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q", want)
+		}
 	}
 }
 
