@@ -4,10 +4,10 @@ GO       ?= go
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: netns model chaos
+.PHONY: netns model browser chaos
 .PHONY: membership
 .PHONY: alerts
-.PHONY: help build demo test race soak clients fuzz bench sim replay stall hostile ordinary release audit lint format vet staticcheck ci clean
+.PHONY: help build demo test race soak clients fuzz bench sim replay stall hostile ordinary upgrades release audit lint format vet staticcheck ci clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ hostile: ## slowloris, floods, silent and slow clients, each beside honest ones,
 ordinary: ## 1,000 streams of 30 s through 20 reloads and a drain of 40 s
 	$(GO) test -count=1 -timeout 15m -v -run '^TestOrdinaryDay$$' ./cmd/starling -args -ordinary.full
 
+upgrades: ## ten upgrades in a row under 400 streams and requests, and every node of a cluster twice
+	$(GO) test -count=1 -timeout 15m -v -run '^TestUpgrade' ./cmd/starling -args -upgrade.full
+
 release: ## ./dist: static binaries for Linux and macOS, what each is made of (SBOM), checksums; RELEASEFLAGS=-h
 	$(GO) run ./cmd/release $(RELEASEFLAGS)
 
@@ -70,6 +73,12 @@ alerts: ## each alert of docs/operations fires and clears, on real metrics of st
 
 chaos: build ## every scenario of starling chaos once, 20 minutes; CHAOSFLAGS="--duration 6s --beside 3" for a short form
 	./bin/starling chaos --scenario all --report bin/chaos.html $(CHAOSFLAGS)
+
+browser: ## the dashboard in headless Chromium; BROWSERFLAGS="-shots DIR" keeps pictures
+	$(GO) run ./testcluster/browser $(BROWSERFLAGS)
+
+mutants: ## bugs are planted, one at a time, and the judge of chaos runs must find each; half an hour; MUTANTFLAGS="-run NAME"
+	@GO=$(GO) $(GO) run ./testcluster/chaos/mutants $(MUTANTFLAGS)
 
 netns: build ## real loss between real nodes in namespaces; needs root or user namespaces, iptables
 	bash .ci/netns.sh ./bin/starling $(NETNSFLAGS)

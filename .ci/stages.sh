@@ -48,6 +48,8 @@ stage sim make --no-print-directory sim SIMFLAGS='-quick -check'
 stage model make --no-print-directory model
 stage netns make --no-print-directory netns
 stage alerts make --no-print-directory alerts
+stage chaos make --no-print-directory chaos CHAOSFLAGS='--duration 6s --beside 3'
 stage clients make --no-print-directory clients
+stage browser make --no-print-directory browser
 stage race make --no-print-directory race
 exit $failed

@@ -28,6 +28,7 @@ func TestLevelsAreKept(t *testing.T) {
 		l.Warn("four", "peer", "b")
 		l.Error("five", "error", fmt.Errorf("closed: %w", net.ErrClosed))
 		l.Log(hclog.Error, "six")
+		l.Warn("no known peers, aborting election")
 		l.Error("failed to heartbeat to", "peer", "b")
 		l.Warn("failed to get previous log", "previous-index", uint64(26), "last-index", uint64(0), "error", raft.ErrLogNotFound)
 		l.Warn("appendEntries rejected, sending older logs", "peer", "new", "next", uint64(1))
@@ -35,7 +36,7 @@ func TestLevelsAreKept(t *testing.T) {
 		l.Warn("appendEntries rejected, sending older logs", "peer", "behind", "next", uint64(10))
 	}
 	got := written(slog.LevelDebug, all)
-	for _, want := range []string{"level=DEBUG msg=two shard=7", "level=INFO msg=three shard=7 servers=[1]", "level=WARN msg=four shard=7 peer=b", "level=DEBUG msg=five", "level=ERROR msg=six", "level=WARN msg=\"failed to heartbeat to\"",
+	for _, want := range []string{"level=DEBUG msg=two shard=7", "level=INFO msg=three shard=7 servers=[1]", "level=WARN msg=four shard=7 peer=b", "level=DEBUG msg=five", "level=DEBUG msg=\"no known peers, aborting election\"", "level=ERROR msg=six", "level=WARN msg=\"failed to heartbeat to\"",
 		"level=DEBUG msg=\"failed to get previous log\" shard=7 previous-index=26 last-index=0", "level=DEBUG msg=\"appendEntries rejected, sending older logs\" shard=7 peer=new",
 		"level=WARN msg=\"failed to get previous log\" shard=7 previous-index=26 last-index=9", "level=WARN msg=\"appendEntries rejected, sending older logs\" shard=7 peer=behind"} {
 		if !strings.Contains(got, want) {

@@ -226,7 +226,7 @@ func (g *Group) State() State {
 		return State{Fault: orElse(fault, ErrStopped)}
 	}
 	var s State
-	for again := true; again; { // raft forgets who led before the term changes: within one, all of it belongs together
+	for again := true; again; { // raft forgets who led before the term changes; a follower may still be told by a late heartbeat
 		s.Term = l.raft.CurrentTerm()
 		_, leader := l.raft.LeaderWithID()
 		s.Leader, s.Led = nodeOf(leader), l.raft.State() == raft.Leader

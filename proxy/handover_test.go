@@ -18,9 +18,20 @@ const ask = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 // While a server pauses, who connects waits, and is served after it: whoever was taken
 // in before, and every one that came just then.
 func TestPauseDropsNobody(t *testing.T) {
-	r := newRig(t, false, nil)
+	t.Run("quick", func(t *testing.T) { pausing(t, newRig(t, false, nil)) })
+	t.Run("as with TLS", func(t *testing.T) { // by package net's own listener
+		r := &rig{}
+		r.listens = func(l net.Listener) net.Listener { return waiting{l.(*net.TCPListener)} }
+		pausing(t, r.build(t, nil, nil))
+	})
+}
+
+// waiting is a TCP listener of which nobody sees that it is one.
+type waiting struct{ *net.TCPListener }
+
+func pausing(t *testing.T, r *rig) {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
+	done, served := make(chan struct{}), make(chan struct{}, 1)
 	var clients, answers sync.WaitGroup
 	answers.Go(func() {
 		for {
@@ -28,6 +39,10 @@ func TestPauseDropsNobody(t *testing.T) {
 			case a := <-r.arrivals:
 				a.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
 				a.finish()
+				select {
+				case served <- struct{}{}:
+				default:
+				}
 			case <-done:
 				return
 			}
@@ -48,6 +63,7 @@ func TestPauseDropsNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.server.Resume()
+		await(t, served) // so that the next one comes at another moment
 	}
 	if err := r.server.Pause(); err != nil {
 		t.Fatal(err)

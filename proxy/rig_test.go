@@ -26,8 +26,9 @@ type rig struct {
 	t        *testing.T
 	server   *proxy.Server
 	registry *prometheus.Registry
-	plain    bool         // on the portable loop
-	arrivals chan *caller // requests at the backend
+	plain    bool                            // on the portable loop
+	listens  func(net.Listener) net.Listener // what clients come by; nil: the listener itself
+	arrivals chan *caller                    // requests at the backend
 }
 
 // caller is one end of an exchange in the test's hands.
@@ -56,7 +57,11 @@ func newRig(t *testing.T, plain bool, edit func(*proxy.PoolConfig)) *rig {
 // newRigDialing is a rig whose connections to backends are dial's; nil: real
 // ones.
 func newRigDialing(t *testing.T, plain bool, dial proxy.Dialer, edit func(*proxy.PoolConfig)) *rig {
-	r := &rig{t: t, plain: plain, registry: prometheus.NewRegistry(), arrivals: make(chan *caller, 16)}
+	return (&rig{plain: plain}).build(t, dial, edit)
+}
+
+func (r *rig) build(t *testing.T, dial proxy.Dialer, edit func(*proxy.PoolConfig)) *rig {
+	r.t, r.registry, r.arrivals = t, prometheus.NewRegistry(), make(chan *caller, 16)
 	entry := backend.DefaultConfig()
 	entry.ID, entry.URL = "b1", "http://"+r.listen()
 	pool := proxy.DefaultPool()
@@ -149,7 +154,10 @@ func (r *rig) dialer(ctx context.Context, network, addr string) (net.Conn, error
 
 func (r *rig) listener(ctx context.Context, network, addr string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, network, addr)
-	if err != nil || !r.plain {
+	switch {
+	case err == nil && r.listens != nil:
+		return r.listens(l), nil
+	case err != nil || !r.plain:
 		return l, err
 	}
 	return hiding{l}, nil

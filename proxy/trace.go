@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -31,7 +32,7 @@ func (c TracingConfig) Validate(fault func(key, format string, args ...any)) {
 	if c.OTLPEndpoint != "" {
 		u, err := url.Parse(c.OTLPEndpoint)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-			fault("otlp_endpoint", "%q is no address of a collector; write for example http://127.0.0.1:4318", c.OTLPEndpoint)
+			fault("otlp_endpoint", "%q is no address of a collector; write for example http://127.0.0.1:4318", withoutUser(c.OTLPEndpoint))
 		}
 	}
 	if !(c.Sample >= 0 && c.Sample <= 1) { // NaN too
@@ -68,6 +69,16 @@ const (
 	exportBackoff  = 500 * time.Millisecond // doubled and jittered
 	exportPatience = 10 * time.Second       // with a collector that says when to come back
 )
+
+// withoutUser is an address without who asks there, and by which password.
+func withoutUser(address string) string {
+	at := strings.LastIndexByte(address, '@')
+	if at < 0 {
+		return address
+	}
+	scheme, _, _ := strings.Cut(address, "//")
+	return scheme + "//" + address[at+1:]
+}
 
 // exporter posts spans as OTLP/HTTP JSON. A batch that cannot be delivered is
 // lost, after a few tries; its queue counts it.
@@ -118,9 +129,9 @@ func (e *exporter) Write(batch []byte) (int, error) {
 	if failing := err != nil; failing != e.failing {
 		e.failing = failing
 		if failing {
-			e.log.Warn("spans are lost: the collector takes none", "endpoint", e.url, "err", err)
+			e.log.Warn("spans are lost: the collector takes none", "endpoint", withoutUser(e.url), "err", err)
 		} else {
-			e.log.Info("the collector takes spans again", "endpoint", e.url)
+			e.log.Info("the collector takes spans again", "endpoint", withoutUser(e.url))
 		}
 	}
 	if err != nil {
@@ -157,6 +168,10 @@ func (e *exporter) post() (again time.Duration, err error) {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := e.client.Do(req)
+	var named *url.Error
+	if errors.As(err, &named) {
+		err = named.Err // it names the address, and who we are there
+	}
 	if err != nil {
 		return 0, err
 	}

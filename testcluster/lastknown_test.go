@@ -9,6 +9,7 @@ func TestLastKnownWithoutAQuorum(t *testing.T) {
 	c := agreeing(t, 3, exposed)
 	k := newTalk(t, c, 40)
 	k.take(t, 3, 0, 1, 2)
+	k.exact = true
 	for i := range 3 {
 		c.Kill(i)
 	}

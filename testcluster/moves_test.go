@@ -62,6 +62,7 @@ func TestNobodyNoticesADeath(t *testing.T) {
 	c := agreeing(t, 3, sessionsAs("available"))
 	k := newTalk(t, c, 60)
 	k.take(t, 2, 0)
+	k.exact = true // last known bindings are bindings
 	c.Kill(2)
 	k.take(t, 10, 1)
 	c.Kill(0)
@@ -177,13 +178,14 @@ func TestMajorityLost(t *testing.T) {
 	})
 	k := newTalk(t, c, 60)
 	k.take(t, 10, 0, 1, 2, 3, 4)
+	k.exact = true
 	live := []int{0, 3, 4}
 	stop, load := make(chan struct{}), make(chan int, 1)
 	go func() { load <- underLoad(t, c, stop, live) }()
 	c.Kill(1)
 	c.Kill(2)
 	fresh := newTalk(t, c, 60)
-	fresh.name, fresh.alone = "newcomer", true
+	fresh.name, fresh.alone, fresh.exact = "newcomer", true, true
 	for range 3 {
 		k.take(t, 3, live...)
 		fresh.take(t, 3, live...)

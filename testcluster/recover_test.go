@@ -93,7 +93,7 @@ func TestRestoredDirectory(t *testing.T) {
 	k.take(t, 2, 0, 1, 2)
 	c.Kill(2)
 	backup := filepath.Join(t.TempDir(), "n3")
-	if err := os.CopyFS(backup, os.DirFS(dirs["n3"])); err != nil {
+	if err := testcluster.CopyDir(backup, dirs["n3"]); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.RemoveAll(dirs["n3"]); err != nil {
@@ -103,7 +103,7 @@ func TestRestoredDirectory(t *testing.T) {
 	more := newTalk(t, c, 60)
 	copy(more.homes, k.homes)
 	more.take(t, 2, 0, 1)
-	if err := os.CopyFS(dirs["n3"], os.DirFS(backup)); err != nil {
+	if err := testcluster.CopyDir(dirs["n3"], backup); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Restart(t.Context(), 2); err != nil {

@@ -52,7 +52,7 @@ func newChaos() *cobra.Command {
 	f.DurationVar(&o.duration, "duration", 0, "of the faults: the scenario is stretched, or pressed, to it; 0s: its own")
 	f.IntVar(&o.nodes, "nodes", 0, "starling nodes; 0: as the scenario has it")
 	f.StringVar(&o.report, "report", "", "write a page about it to `FILE`")
-	f.StringVar(&o.level, "level", chaos.Usual, "processes, or inside this one")
+	f.StringVar(&o.level, "level", chaos.Usual, "processes, or inside this one, or in network namespaces")
 	f.StringVar(&o.old, "old", "", "an older starling, `BINARY`, to upgrade from")
 	f.IntVar(&o.beside, "beside", 1, "scenarios that are run at a time, where there are several")
 	f.StringVar(&o.logs, "logs", "", "leave the nodes' logs in `DIR`")
@@ -68,8 +68,8 @@ func newChaosNode() *cobra.Command {
 
 func (o chaosOptions) check() error {
 	switch {
-	case !slices.Contains([]string{chaos.Inside, chaos.Processes}, o.level):
-		return fmt.Errorf("--level %q is none; write %s or %s", o.level, chaos.Processes, chaos.Inside)
+	case !slices.Contains([]string{chaos.Inside, chaos.Processes, chaos.Namespaces}, o.level):
+		return fmt.Errorf("--level %q is none; write %s, %s or %s", o.level, chaos.Processes, chaos.Inside, chaos.Namespaces)
 	case o.nodes < 0 || o.nodes > chaos.MostNodes:
 		return fmt.Errorf("--nodes %d is out of range; write a number from 1 to %d", o.nodes, chaos.MostNodes)
 	case o.beside < 1 || o.beside > 16:
@@ -100,6 +100,17 @@ func (o chaosOptions) scenarios() (all []chaos.Scenario, err error) {
 }
 
 func runChaos(c *cobra.Command, o chaosOptions) error {
+	if o.level == chaos.Namespaces {
+		code, done, err := chaos.Enter(c.OutOrStdout(), c.ErrOrStderr())
+		switch {
+		case err != nil:
+			return err
+		case done && code != 0:
+			return &exit{code, errors.New("ended so in its namespace")}
+		case done:
+			return nil
+		}
+	}
 	ctx, restore := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer restore()
 	all, err := o.scenarios()

@@ -33,8 +33,8 @@ func (e *exit) Unwrap() error { return e.err }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// run is main with its surroundings handed in.
-func run(args []string, stdout, stderr io.Writer) int {
+// newRoot is the whole tree of commands.
+func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "starling",
 		Short:         "A load balancer for long streams",
@@ -45,6 +45,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetVersionTemplate(versionText(node.Version()))
 	root.AddCommand(newServe(), newReload(), newUpgrade(), newCheck(), newDev(), newVersion(), newBackend(), newPolicy(), newRebalance(), newSession(), newMove(), newNode(), newRecover(), newKeys(), newChaos(), newChaosNode())
 	root.AddCommand(newLists()...)
+	return root
+}
+
+// run is main with its surroundings handed in.
+func run(args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

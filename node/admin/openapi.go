@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/starling-lb/starling/node/api"
-	"github.com/starling-lb/starling/proxy/backend"
 )
 
 // The API as OpenAPI 3.1, made from the routes and from the types that handlers
@@ -193,14 +192,7 @@ func (s schemas) form(t reflect.Type) object {
 
 // enum are the words of a closed list; nil: the type is none.
 func enum(t reflect.Type) []string {
-	for _, list := range []any{
-		backend.States(), backend.Reasons(), api.EventKinds(),
-		[]backend.CapSource{backend.CapConfig, backend.CapEngine, backend.CapLearned, backend.CapNone},
-		[]backend.MemberState{backend.MemberAlive, backend.MemberSuspect, backend.MemberDead, backend.MemberLeft, backend.MemberDraining, ""}, // "": not known
-		[]api.Agreed{api.JoiningNode, api.ActiveNode, api.DrainingNode, api.LeavingNode, api.DeadNode, api.RemovedNode, ""},
-		[]api.DrainPhase{api.NoticePhase, api.TurningPhase, api.CuttingPhase},
-		[]api.ReplicaRole{api.LeaderRole, api.VoterRole, api.NonvoterRole, api.WantedRole},
-	} {
+	for _, list := range api.Lists() {
 		v := reflect.ValueOf(list)
 		if v.Type().Elem() != t {
 			continue

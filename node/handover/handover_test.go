@@ -376,3 +376,67 @@ func TestNobodyHandsOver(t *testing.T) {
 		t.Error("told where nobody is")
 	}
 }
+
+// ends are an elder and an heir that talk in one process.
+func ends(t *testing.T) (*Heir, *Elder) {
+	t.Helper()
+	pair, err := socketpair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var talks []*talk
+	for _, fd := range pair {
+		one, err := newTalk(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(one.close)
+		talks = append(talks, one)
+	}
+	return &Heir{talk: talks[0]}, &Elder{talk: talks[1]}
+}
+
+// TestWords: each waits for the other's word, and gives up at its time.
+func TestWords(t *testing.T) {
+	h, e := ends(t)
+	taken := make(chan error, 1)
+	go func() { taken <- errors.Join(e.Take(t.Context()), e.Ready(t.Context(), "v2")) }()
+	if err := errors.Join(h.AwaitTake(t.Context()), h.Yours(), h.AwaitReady(t.Context()), h.Go(), <-taken); err != nil || h.Version != "v2" {
+		t.Errorf("%v, of %q", err, h.Version)
+	}
+
+	h, _ = ends(t)
+	slow := errors.New("too slow")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, slow)
+	defer cancel()
+	if err := h.AwaitTake(ctx); !errors.Is(err, slow) {
+		t.Errorf("%v", err)
+	}
+
+	h, e = ends(t)
+	go func() { _ = e.Fail(errors.New("no such key")) }()
+	if err := h.AwaitTake(t.Context()); err == nil || err.Error() != "no such key" {
+		t.Errorf("%v", err)
+	}
+
+	h, e = ends(t)
+	_ = e.say(word{Word: wordReady})
+	if err := h.AwaitTake(t.Context()); err == nil || !strings.Contains(err.Error(), `"ready" where "take" is due`) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestWhoIsGone: the heir of an elder that has ended goes on as if it had said so; an
+// elder whose heir has ended hears it.
+func TestWhoIsGone(t *testing.T) {
+	h, e := ends(t)
+	h.close()
+	if err := errors.Join(e.Take(t.Context()), e.Ready(t.Context(), "")); err != nil {
+		t.Errorf("%v", err)
+	}
+	h, e = ends(t)
+	e.close()
+	if err := h.AwaitTake(t.Context()); !errors.Is(err, ErrGone) {
+		t.Errorf("%v", err)
+	}
+}

@@ -81,7 +81,7 @@ func (w *world) settling() func() error {
 	}
 }
 
-func TestGrowFromOneToFiveAndShrinkToThree(t *testing.T) {
+func TestSituationGrowFromOneToFiveAndShrinkToThree(t *testing.T) {
 	w := begin(t, 1, 1, 16)
 	w.add("", true)
 	t.Log("1 to 2 nodes:", w.until("two nodes", 5*time.Minute, w.well))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/testcluster"
+	"github.com/starling-lb/starling/testcluster/chaos/history"
 	"github.com/starling-lb/starling/testcluster/llm"
 )
 
@@ -104,8 +105,13 @@ func jump(ctx context.Context, r *run, s Step) (done, error) {
 	return d, err
 }
 
-// again has a node drain, end and start.
+// again has a node drain, end and start, which is on record by itself.
 func (r *run) again(ctx context.Context, m *member) error {
+	s := Step{Fault: history.Restart}
+	id := r.begin(s)
+	d := done{target: []string{m.name}, detail: "drained and started again"}
+	r.note(id, s, d, nil)
+	defer r.over(id, s, d)
 	if err := r.rig.retire(ctx, m); err != nil {
 		return err
 	}
@@ -165,10 +171,38 @@ func (r *rig) settleAnew(m *member) error {
 }
 
 func wipe(ctx context.Context, r *run, s Step) (done, error) {
-	nodes, d, err := each(ctx, r, s, true, func(m *member) error { r.rig.kill(m); return os.RemoveAll(r.rig.dataDir(m)) })
+	nodes, d, err := each(ctx, r, s, true, func(m *member) error {
+		r.rig.kill(m)
+		r.rig.setNew(m, true)
+		return os.RemoveAll(r.rig.dataDir(m))
+	})
 	d.detail = "killed, and its data is gone"
-	d.undo = r.revive(nodes)
+	d.undo = func(ctx context.Context) error {
+		err := r.revive(nodes)(ctx)
+		for _, m := range nodes {
+			err = errors.Join(err, r.enter(ctx, m))
+		}
+		return err
+	}
 	return d, err
+}
+
+const enterTime = 30 * time.Second // for a new node to be ready
+
+// enter has clients come in at a new node once it is ready, as a balancer would.
+func (r *run) enter(ctx context.Context, m *member) error {
+	lacks := r.await(ctx, enterTime, func(ctx context.Context) string {
+		var s api.Status
+		if err := r.get(ctx, m, &s, "status"); err != nil {
+			return err.Error()
+		}
+		return s.NotReady
+	})
+	if lacks != "" {
+		return fmt.Errorf("%s is not ready after %v: %s", m.name, enterTime, lacks)
+	}
+	r.rig.setNew(m, false)
+	return nil
 }
 
 // join adds nodes, all at once.
@@ -180,12 +214,20 @@ func join(ctx context.Context, r *run, s Step) (done, error) {
 		if err != nil {
 			return d, err
 		}
+		r.rig.setNew(m, true)
 		fresh = append(fresh, m)
 	}
 	d.target = names(fresh)
 	errs := make(chan error, len(fresh))
 	for _, m := range fresh {
-		go func() { errs <- r.rig.start(context.WithoutCancel(ctx), m) }()
+		go func() {
+			ctx := context.WithoutCancel(ctx)
+			err := r.rig.start(ctx, m)
+			if err == nil {
+				err = r.enter(ctx, m)
+			}
+			errs <- err
+		}()
 	}
 	var err error
 	for range fresh {

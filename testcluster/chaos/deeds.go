@@ -46,12 +46,12 @@ func (r *run) do(ctx context.Context, s Step) {
 		r.trouble(s, err)
 		return
 	}
-	id, began := r.begin(s)
+	id := r.begin(s)
 	d, err := deeds()[s.Fault](ctx, r, s)
 	if err != nil {
 		r.trouble(s, err)
 	}
-	r.note(id, began, s, d, err)
+	r.note(id, s, d, err)
 	if d.undo != nil {
 		pause(ctx, s.For)
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
@@ -66,15 +66,15 @@ func (r *run) do(ctx context.Context, s Step) {
 const undoTime = time.Minute
 
 // begin notes a fault before it is done, so that nothing that it does comes before it.
-func (r *run) begin(s Step) (id int, began time.Time) {
+func (r *run) begin(s Step) (id int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	began = time.Now()
-	r.history.Faults = append(r.history.Faults, history.Fault{ID: len(r.history.Faults), Kind: s.Fault, Began: began})
-	return len(r.history.Faults) - 1, began
+	id = len(r.history.Faults)
+	r.history.Faults = append(r.history.Faults, history.Fault{ID: id, Kind: s.Fault, Began: time.Now()})
+	return id
 }
 
-func (r *run) note(id int, began time.Time, s Step, d done, err error) {
+func (r *run) note(id int, s Step, d done, err error) {
 	r.mu.Lock()
 	f := &r.history.Faults[id]
 	f.Target, f.Breaks, f.Detail = d.target, append(f.Breaks, d.breaks...), d.detail

@@ -42,7 +42,12 @@ func newProcesses(o Options, dir string) (*processes, error) {
 		g.spawner.end()
 		return nil, err
 	}
-	if g.net, err = newRelays(); err != nil {
+	if o.Level == Namespaces {
+		g.net, err = newTables()
+	} else {
+		g.net, err = newRelays()
+	}
+	if err != nil {
 		g.spawner.end()
 		g.sweeper.end()
 		return nil, err

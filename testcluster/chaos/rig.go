@@ -86,6 +86,7 @@ type member struct {
 
 	body *body // nil: down. The rig's lock guards it and what follows
 	gone bool  // for good
+	new  bool  // it has not been ready yet: balancers do not know it
 }
 
 func newRig(ctx context.Context, o Options, s Scenario) (*rig, error) {
@@ -305,9 +306,13 @@ func (r *rig) up() (all []*member) {
 	return all
 }
 
-// entries are where clients can come in.
+// entries are where clients can come in: also nodes that are down, but none that is
+// new and was never ready.
 func (r *rig) entries() (all []history.Entry) {
 	for _, m := range r.live() {
+		if r.isNew(m) {
+			continue
+		}
 		all = append(all, history.Entry{Node: m.name, URL: "http://" + r.home(m).proxy})
 	}
 	return all
@@ -319,6 +324,19 @@ func (r *rig) admins() (all []history.Entry) {
 		all = append(all, history.Entry{Node: m.name, URL: "http://" + r.home(m).admin})
 	}
 	return all
+}
+
+func (r *rig) isNew(m *member) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return m.new
+}
+
+// setNew says whether a node is new.
+func (r *rig) setNew(m *member, is bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m.new = is
 }
 
 // home is where a node is now.

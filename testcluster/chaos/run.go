@@ -128,6 +128,7 @@ func (r *run) run(ctx context.Context) error {
 	r.history.Ended = time.Now()
 	r.mu.Unlock()
 	r.quiet(ctx)
+	r.await(ctx, healTime, r.whole) // a busy machine may have had elections since
 	cancel()
 	eyes.Wait()
 	r.history.Last = r.dumps(ctx, true)

@@ -31,9 +31,14 @@ func newSpawner() *spawner {
 
 // start runs a process, in a group of its own, so that ctrl-C is no business of it.
 func (s *spawner) start(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	return s.startAs(cmd)
+}
+
+// startAs runs a process as it says itself.
+func (s *spawner) startAs(cmd *exec.Cmd) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	s.asks <- cmd
 	return <-s.done
 }

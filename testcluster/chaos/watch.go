@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -301,7 +302,7 @@ func (r *run) reignLoop(ctx context.Context) {
 			r.mu.Lock()
 			for _, s := range list.Shards {
 				l := history.Leader{Shard: s.ID, Incarnation: s.Incarnation, Term: s.Term, Node: s.Leader}
-				if s.Leader == m.name && !seen[l] { // others may have heard of the term, and not yet of its leader
+				if ownWord(s) && !seen[l] {
 					seen[l] = true
 					r.history.Leaders = append(r.history.Leaders, l)
 				}
@@ -309,6 +310,12 @@ func (r *run) reignLoop(ctx context.Context) {
 			r.mu.Unlock()
 		}
 	}
+}
+
+// ownWord tells whether it is the leader that says so, which alone knows how far its
+// own log is. Others may have heard of a term, and of its leader not yet.
+func ownWord(s api.Shard) bool {
+	return slices.ContainsFunc(s.Replicas, func(r api.Replica) bool { return r.Role == api.LeaderRole && r.Match > 0 })
 }
 
 // dumps are all that the nodes say of themselves; of sessions, too, where asked.

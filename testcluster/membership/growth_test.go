@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/proxy/backend"
 	"github.com/starling-lb/starling/testcluster"
 )
 
@@ -133,6 +134,13 @@ func leave(t *testing.T, c *testcluster.Cluster, last func(...int), nodes ...int
 		if err := admin(t, c.Node(i)).Post(t.Context(), nil, "node", "leave"); err != nil {
 			t.Fatal(err)
 		}
+		id := get[api.Status](t, c.Node(i), "status").Node.ID
+		eventually(t, settleTime, func() string { // its replicas take their time
+			if m := member(t, c.Node(1), id); m.Agreed != api.LeavingNode || m.State != backend.MemberDraining {
+				return fmt.Sprintf("node %d leaves, and is seen as %+v", i, m)
+			}
+			return ""
+		})
 	}
 	for _, i := range nodes {
 		select {

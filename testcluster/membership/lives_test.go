@@ -339,10 +339,14 @@ func (w *town) bindLoop(ctx context.Context) {
 }
 
 func (w *town) turn(at *testcluster.Node, session string) {
-	home, err := turn(w.client, at, session)
-	if err != nil {
-		return // it says nothing of where the session lives
+	if home, err := turn(w.client, at, session); err == nil { // else it says nothing of where the session lives
+		w.took(session, home)
 	}
+}
+
+// took notes that a session has had a turn at a backend: it may be at no other one,
+// ever.
+func (w *town) took(session, home string) {
 	w.mu.Lock()
 	was, known := w.homes[session]
 	if !known {
@@ -350,7 +354,7 @@ func (w *town) turn(at *testcluster.Node, session string) {
 	}
 	w.mu.Unlock()
 	if known && was != home {
-		w.fault("session %s is at %s by %s, and was at %s", session, home, at.AdminAddr(), was)
+		w.fault("session %s is at %s, and was at %s", session, home, was)
 	}
 }
 
@@ -426,22 +430,33 @@ func (w *town) voters(ask int) {
 	if err := admin(w.t, w.c.Node(ask)).Get(w.t.Context(), &l, "shards"); err != nil {
 		return
 	}
-	after, doubts := w.alive(), map[string]struct{}{}
+	after := w.alive()
+	w.doubt(minorities(l, func(id string) bool { return before[id] || after[id] }))
+}
+
+// minorities are the groups whose living voters are no majority.
+func minorities(l api.ShardList, live func(id string) bool) map[string]struct{} {
+	all := map[string]struct{}{}
 	for _, s := range l.Shards {
-		voters, live := 0, 0
+		voters, up := 0, 0
 		for _, r := range s.Replicas {
 			if r.Role != api.LeaderRole && r.Role != api.VoterRole {
 				continue
 			}
 			voters++
-			if before[r.ID] || after[r.ID] {
-				live++
+			if live(r.ID) {
+				up++
 			}
 		}
-		if voters > 0 && 2*live <= voters {
-			doubts[fmt.Sprintf("of %d voters of shard %d in term %d, %d live", voters, s.ID, s.Term, live)] = struct{}{}
+		if voters > 0 && 2*up <= voters {
+			all[fmt.Sprintf("of %d voters of shard %d in term %d, %d live", voters, s.ID, s.Term, up)] = struct{}{}
 		}
 	}
+	return all
+}
+
+// doubt takes what looks wrong, and tells what looked so the last time, too.
+func (w *town) doubt(doubts map[string]struct{}) {
 	w.mu.Lock()
 	was := w.doubts
 	w.doubts = doubts
@@ -497,7 +512,7 @@ func (w *town) check() {
 	}
 	w.mu.Unlock()
 	all, i := w.running(), 0
-	for session, was := range homes {
+	for session := range homes {
 		i++
 		at := w.c.Node(all[i%len(all)])
 		eventually(w.t, settleTime, func() string {
@@ -505,9 +520,7 @@ func (w *town) check() {
 			if err != nil {
 				return err.Error()
 			}
-			if home != was {
-				w.fault("at the end session %s is at %s, and was at %s", session, home, was)
-			}
+			w.took(session, home)
 			return ""
 		})
 	}

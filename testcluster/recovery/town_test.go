@@ -5,13 +5,10 @@ package recovery
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -24,7 +21,7 @@ import (
 	"github.com/starling-lb/starling/testcluster"
 )
 
-const patience = 30 * time.Second // no wait is longer
+const patience = 90 * time.Second // no wait is longer
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -201,34 +198,10 @@ func (w *town) stayed(nodes ...int) {
 func (w *town) kept(i int) (backup string) {
 	w.t.Helper()
 	backup = w.t.TempDir()
-	copyTo(w.t, backup, w.dirs[i])
-	return backup
-}
-
-// copyTo copies what is in a data directory; a socket that a killed node has left is no
-// part of it.
-func copyTo(t *testing.T, to, from string) {
-	t.Helper()
-	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		name, err2 := filepath.Rel(from, path)
-		if err := errors.Join(err, err2); err != nil {
-			return err
-		}
-		switch {
-		case d.IsDir():
-			return os.MkdirAll(filepath.Join(to, name), 0o700)
-		case !d.Type().IsRegular():
-			return nil
-		}
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(to, name), b, 0o600)
-	})
-	if err != nil {
-		t.Fatal(err)
+	if err := testcluster.CopyDir(backup, w.dirs[i]); err != nil {
+		w.t.Fatal(err)
 	}
+	return backup
 }
 
 // putBack puts a copy in a directory's place.
@@ -237,7 +210,9 @@ func (w *town) putBack(i int, backup string) {
 	if err := os.RemoveAll(w.dirs[i]); err != nil {
 		w.t.Fatal(err)
 	}
-	copyTo(w.t, w.dirs[i], backup)
+	if err := testcluster.CopyDir(w.dirs[i], backup); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 func (w *town) restart(nodes ...int) {

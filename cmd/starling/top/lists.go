@@ -82,7 +82,7 @@ func (m *model) nodes() (string, []line) {
 		if n.Self {
 			name = "*" + name
 		}
-		rows = append(rows, line{row(columns, []string{name, state, m.since(n.Since), fmt.Sprintf("%.1fms", 1000*n.RTT), report, n.ConfigHash, n.Address}), look, strings.TrimSpace(n.Address + " " + n.Zone) + ", starling " + n.Version + ", admin " + orDash(n.Admin)})
+		rows = append(rows, line{row(columns, []string{name, state, m.since(n.Since), fmt.Sprintf("%.1fms", 1000*n.RTT), report, n.ConfigHash, n.Address}), look, strings.TrimSpace(n.Address+" "+n.Zone) + ", starling " + n.Version + ", admin " + orDash(n.Admin)})
 	}
 	return heads(columns), rows
 }

@@ -72,7 +72,7 @@ func (m *model) figures() string {
 			others += n
 		}
 	}
-	return fit(fmt.Sprintf("here %d  cluster %d  waiting %d  imbalance %.2f  sessions %d  done %d  else %d", s.Streams.InFlight, all, s.Streams.Waiting, cv, sessions, done, others), m.width)
+	return fit(fmt.Sprintf("here %d  cluster %d  waiting %d  step cv %.2f  sessions %d  done %d  other %d", s.Streams.InFlight, all, s.Streams.Waiting, cv, sessions, done, others), m.width)
 }
 
 func (m *model) tabs() string {

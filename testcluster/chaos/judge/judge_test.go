@@ -121,6 +121,11 @@ func TestCheckersCatch(t *testing.T) {
 		{"peace", func(t *tale) {}, ""},
 
 		{"two backends in one epoch", func(t *tale) { t.turn("s3", "s", "n3", "b2", 3, "hit", 20, 21) }, "P1"},
+		{"a turn that no backend took", func(t *tale) {
+			t.turn("s3", "s", "n3", "b2", 3, "repin", 20, 21)
+			t.Lines[len(t.Lines)-1].Code = "backend_refused"
+			t.Served = t.Served[:len(t.Served)-1]
+		}, ""},
 		{"a guess has no epoch to break", func(t *tale) { t.turn("s3", "s", "n3", "b2", 0, "fallback", 20, 21) }, ""},
 		{"a detour around a backend", func(t *tale) { t.turn("s3", "s", "n3", "b2", 3, "repin", 20, 21); t.stale() }, ""},
 		{"a detour that is not logged", func(t *tale) { t.turn("s3", "s", "n3", "b2", 3, "repin", 20, 21) }, "P1"},
@@ -223,6 +228,14 @@ func TestCheckersCatch(t *testing.T) {
 			breaks(t.turn("x", "", "n1", "b1", 0, "no_key", 30, 31))
 			t.fault(history.Partition, 30.9, 35, "n1")
 		}, "P6"},
+		{"its node closed its listener", func(t *tale) {
+			untaken(t)
+			t.fault(history.Restart, 30.9, 35, "n1")
+		}, ""},
+		{"another node did", func(t *tale) {
+			untaken(t)
+			t.fault(history.Restart, 30.9, 35, "n2")
+		}, "P6"},
 		{"a drain's deadline", func(t *tale) { t.Lines[0].Reason = "drained" }, "P6"},
 
 		{"an end that only looks whole", func(t *tale) {
@@ -240,8 +253,8 @@ func TestCheckersCatch(t *testing.T) {
 		{"a status that counts", func(t *tale) { t.Last[1].Status.Streams.InFlight = 2 }, "P9"},
 		{"a sample below nothing", func(t *tale) { t.Samples[7].InFlight = -1 }, "P9"},
 
-		{"goroutines that stay", func(t *tale) { t.Samples[len(t.Samples)-1].Routines = 700 }, "P10"},
-		{"descriptors that stay", func(t *tale) { t.Samples[len(t.Samples)-1].Files = 700 }, "P10"},
+		{"goroutines that stay", func(t *tale) { t.Samples[len(t.Samples)-1].Routines = 900 }, "P10"},
+		{"descriptors that stay", func(t *tale) { t.Samples[len(t.Samples)-1].Files = 900 }, "P10"},
 
 		{"refused for nothing", func(t *tale) { refuse(t, "draining", 20, 20.1) }, "P11"},
 		{"draining while a node restarts", func(t *tale) { refuse(t, "draining", 20, 20.1); t.fault(history.Restart, 19, 22, "n2") }, ""},
@@ -313,6 +326,14 @@ func refuse(t *tale, code string, from, to float64) {
 }
 
 func breaks(x *history.Turn) { x.End, x.Whole, x.Note = "broken", false, "unexpected EOF" }
+
+// untaken is a turn that broke and that neither a node nor a backend has on record.
+func untaken(t *tale) {
+	x := t.turn("x", "", "n1", "b1", 0, "no_key", 30, 31)
+	breaks(x)
+	x.First, x.Status, x.Backend = time.Time{}, 0, ""
+	t.Lines, t.Served = t.Lines[:len(t.Lines)-1], t.Served[:len(t.Served)-1]
+}
 
 // leaves has a client leave, and its backend notice that so many seconds later.
 func leaves(t *tale, late float64) {

@@ -70,7 +70,7 @@ func uncut(t *trial, f *finding) {
 	broken := 0
 	for i := range t.Turns {
 		turn := &t.Turns[i]
-		if turn.End != "broken" {
+		if turn.End != "broken" || t.untaken(turn) {
 			continue
 		}
 		broken++
@@ -87,6 +87,15 @@ func uncut(t *trial, f *finding) {
 		f.breach(where{}, "moves cut %.0f streams", n)
 	}
 	f.number("%d streams, %d broken, each with its own node or backend", len(t.Turns), broken)
+}
+
+// untaken says whether a turn was never begun: it came as its node closed its
+// listener, and nobody, node nor backend, has it on record.
+func (t *trial) untaken(turn *history.Turn) bool {
+	_, logged := t.lines[turn.ID]
+	ending := kinds(history.Restart, history.Upgrade, history.Move, history.Leave)
+	return turn.First.IsZero() && !logged && len(t.served[turn.ID]) == 0 &&
+		t.any(turn.Began, turn.Ended, func(f history.Fault) bool { return ending(f) && aims(f, turn.Node) })
 }
 
 // explained says whether a turn's own node or backend was hurt while it ran. The

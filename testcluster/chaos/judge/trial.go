@@ -65,14 +65,14 @@ func newTrial(run *history.Run) *trial {
 // hear gathers who said what of each session.
 func (t *trial) hear() {
 	for id, l := range t.lines {
-		if turn := t.turns[id]; turn != nil && turn.Session != "" && l.Backend != "" {
+		if turn := t.turns[id]; turn != nil && turn.Session != "" && l.Backend != "" && l.Code == "" { // of one that it refused it names what it tried last
 			t.say(saying{turn.Session, l.Backend, l.Epoch, l.Node, l.Lookup, l.Stale, l.At, l.Settled(), id})
 		}
 	}
 	for id, all := range t.served {
 		for _, s := range all {
 			epoch, _ := strconv.ParseUint(s.Epoch, 10, 64) // empty: a guess, or no session
-			if _, told := t.lines[id]; s.Session != "" && !told {
+			if l, told := t.lines[id]; s.Session != "" && !(told && l.Code == "") {
 				t.say(saying{s.Session, s.Backend, epoch, "backend " + s.Backend, "", false, s.Start, s.Start, id})
 			}
 		}

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,8 +63,8 @@ func run(ctx context.Context, only string, list bool) error {
 		began := time.Now()
 		said, err := l.try(ctx, m)
 		if err != nil {
-			said = "MISSED: " + said
-			errs = append(errs, fmt.Errorf("%s: %w", m.name, err))
+			said = fmt.Sprint("MISSED: ", err)
+			errs = append(errs, fmt.Errorf("mutant %s: %w", m.name, errMissed))
 		}
 		fmt.Printf(": %s (%v)\n", said, time.Since(began).Round(time.Second))
 	}
@@ -161,7 +162,7 @@ func verdict(m mutant, text string) (string, error) {
 	case held:
 		return "all held", errMissed
 	case !slices.Contains(strings.Split(list, ", "), m.promise):
-		return "broken: " + list, fmt.Errorf("%w: the run broke %s, not %s\n%s", errMissed, list, m.promise, text)
+		return "broken: " + list, fmt.Errorf("%w: the run broke %s, not %s\n%s", errMissed, list, cmp.Or(m.promise, "nothing"), text)
 	}
 	return "found: " + list, nil
 }
