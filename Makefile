@@ -4,7 +4,7 @@ GO       ?= go
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: netns model browser chaos
+.PHONY: netns model browser chaos sessions
 .PHONY: membership
 .PHONY: alerts
 .PHONY: help build demo test race soak clients fuzz bench sim replay stall hostile ordinary upgrades release audit lint format vet staticcheck ci clean
@@ -79,6 +79,10 @@ browser: ## the dashboard in headless Chromium; BROWSERFLAGS="-shots DIR" keeps 
 
 mutants: ## bugs are planted, one at a time, and the judge of chaos runs must find each; half an hour; MUTANTFLAGS="-run NAME"
 	@GO=$(GO) $(GO) run ./testcluster/chaos/mutants $(MUTANTFLAGS)
+
+sessions: ## one backend at a time, for minutes: real nodes stopped, killed and cut off, and 1,500 minutes in virtual time
+	$(GO) test -count=1 -timeout 20m -run '^TestPromisesUnderFaults$$' ./shards -args -sessions.seeds=1500
+	$(GO) test -count=1 -timeout 40m -v -parallel 1 ./testcluster/promise -args -promise.full
 
 netns: build ## real loss between real nodes in namespaces; needs root or user namespaces, iptables
 	bash .ci/netns.sh ./bin/starling $(NETNSFLAGS)

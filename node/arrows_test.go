@@ -89,7 +89,7 @@ func owners() []owner {
 		{"github.com/prometheus", "node node/admin node/engine node/journal node/quorum gossip proxy proxy/health testcluster/..."},
 		{"github.com/spf13/cobra", "cmd/starling/..."},
 		{"charm.land/bubbletea/v2", "cmd/starling/top"},
-		{"go.yaml.in/yaml/v4", "node node/yamlstrict"},
+		{"go.yaml.in/yaml/v4", "node node/yamlstrict testcluster/alerts"},
 		{"gonum.org/v1/plot", "testcluster/sim/show"},
 		{"golang.org/x/sys", "node proxy/wire consensus testcluster/..."},
 		{"github.com/anishathalye/porcupine", "testcluster/chaos/judge"},

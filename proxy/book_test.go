@@ -34,6 +34,7 @@ type book struct {
 	between func()        // runs in Turn, between the proposal and the binding
 	stays   bool          // Rebind says that the home stands
 	stale   bool          // what End says
+	lag     time.Duration // that a turn takes
 }
 
 func newBook(t testing.TB) *book {
@@ -65,9 +66,12 @@ func (b *book) Turn(ctx context.Context, _ string, key []byte, waited time.Durat
 	b.waited = append(b.waited, waited)
 	b.running[name]++
 	home, known := b.homes[name]
-	fails, waits, between := b.fails, b.waits, b.between
+	fails, waits, between, lag := b.fails, b.waits, b.between, b.lag
 	b.mu.Unlock()
 	e := &entry{book: b, key: name, home: home}
+	if lag > 0 {
+		<-time.After(lag)
+	}
 	if waits != nil {
 		select {
 		case <-waits:

@@ -211,6 +211,7 @@ func (c *client) prepare(p *pool) error {
 	}
 	t := p.cfg.Timeouts
 	c.up = wire.Relay{
+		Ours: p.epochHeader,
 		From: &c.conn.End, Length: c.req.Length, Limit: p.cfg.Limits.MaxRequestBody,
 		ReadIdle: t.RequestBodyIdle, WriteIdle: t.StreamIdle, Sent: &c.stream.in, Read: &c.stream.read,
 	}

@@ -1,9 +1,11 @@
 package proxy_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -280,6 +282,48 @@ func TestEpochHeader(t *testing.T) {
 		}
 		if strings.Join(got, ",") != tt.want {
 			t.Errorf("%q: epochs %q in %q, want %q", tt.fields, got, head, tt.want)
+		}
+	}
+}
+
+// Nor can it be written in a trailer, which some programs read as a field.
+func TestEpochTrailer(t *testing.T) {
+	t.Parallel()
+	came := make(chan http.Header, 4)
+	o := newOrigin(t, func(_ *origin, c *net.TCPConn, in *bufio.Reader) {
+		for {
+			r, err := http.ReadRequest(in)
+			if err != nil {
+				return
+			}
+			if _, err := io.Copy(io.Discard, r.Body); err != nil {
+				return
+			}
+			came <- r.Trailer
+			reply(c, "b0")
+		}
+	})
+	g := newFrontFor(t, newBook(t), false, func(p *proxy.PoolConfig) {
+		sticky("header:X-Session-ID")(p)
+		p.Sticky.EpochHeader = "X-Epoch"
+	}, o.addr)
+	for _, whole := range []bool{true, false} {
+		c := g.dial()
+		io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nX-Session-ID: a\r\nTrailer: X-Sum, X-Epoch\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n")
+		end := "0\r\nX-Epoch: 99\r\nX-Sum: 1\r\nx_epoch: 98\r\n\r\n"
+		if !whole { // and in pieces
+			for i := range end {
+				io.WriteString(c, end[i:i+1])
+			}
+		} else {
+			io.WriteString(c, end)
+		}
+		if got := hear(c, "POST"); got.status != 200 {
+			t.Fatalf("answer %+v", got)
+		}
+		trailer := await(t, came)
+		if trailer.Get("X-Sum") != "1" || trailer.Get("X-Epoch") != "" || len(trailer["X_epoch"])+len(trailer["x_epoch"]) > 0 {
+			t.Errorf("trailers %v came to the backend", trailer)
 		}
 	}
 }

@@ -259,6 +259,28 @@ func TestSessionThatMovedMeanwhile(t *testing.T) {
 	g.idle()
 }
 
+// Each of a stream's turns is told how long the ones before it have waited, so that all
+// together wait no longer than one may.
+func TestTurnsShareTheirWait(t *testing.T) {
+	t.Parallel()
+	const lag = 20 * time.Millisecond
+	b := newBook(t)
+	g := newFrontFor(t, b, false, sticky(), naming(t, "b0", nil).addr)
+	b.place("s", "b0")
+	b.have(func() { b.looks, b.lag = []error{errors.New("held"), errors.New("held")}, lag })
+	began := time.Now()
+	if got := g.of("s"); got.body != "b0" {
+		t.Errorf("answer %+v", got)
+	}
+	took := time.Since(began)
+	g.idle()
+	b.have(func() {
+		if len(b.waited) != 3 || b.waited[0] != 0 || b.waited[1] < lag || b.waited[2] < b.waited[1]+lag || b.waited[2] > took-lag {
+			t.Errorf("turns of %v each, in %v, were told %v", lag, took, b.waited)
+		}
+	})
+}
+
 // A client that leaves while its session is looked for ends the search.
 func TestClientLeavesDuringLookup(t *testing.T) {
 	onEachLoop(t, nil, func(r *rig) {

@@ -69,10 +69,10 @@ func (c *Cluster) Guide() string {
 	for _, n := range c.nodes {
 		fmt.Fprintf(&b, "  proxy  %s\n", n.URL())
 	}
-	try := "/v1/status, /v1/backends, /metrics"
+	try := "the dashboard, in a browser; try /v1/status, /v1/backends, /metrics"
 	for _, n := range c.nodes {
-		fmt.Fprintf(&b, "  admin  %s  try %s\n", n.AdminURL(), try)
-		try = "/v1/members"
+		fmt.Fprintf(&b, "  admin  %s  %s\n", n.AdminURL(), try)
+		try = "its dashboard; try /v1/members"
 	}
 	for _, d := range c.backends {
 		fmt.Fprintf(&b, "  %-5s  %s  its switches: %s/control/faults\n", d.ID, d.URL(), d.ControlURL())

@@ -60,8 +60,8 @@ func longTurn(client *http.Client, n *testcluster.Node, session string, tokens i
 // and none is refused.
 func TestNobodyNoticesADeath(t *testing.T) {
 	c := agreeing(t, 3, sessionsAs("available"))
-	k := newTalk(t, c, 60)
-	k.take(t, 2, 0)
+	k := newTalk(t, c, 100)
+	k.take(t, 10, 0)
 	k.exact = true // last known bindings are bindings
 	c.Kill(2)
 	k.take(t, 10, 1)
@@ -176,7 +176,7 @@ func TestMajorityLost(t *testing.T) {
 		sessionsAs("available")(cfg)
 		cfg.Shards.Host = cfg.Node.Name != "n4" && cfg.Node.Name != "n5"
 	})
-	k := newTalk(t, c, 60)
+	k := newTalk(t, c, 100)
 	k.take(t, 10, 0, 1, 2, 3, 4)
 	k.exact = true
 	live := []int{0, 3, 4}

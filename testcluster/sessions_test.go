@@ -168,8 +168,8 @@ func TestSessionsStay(t *testing.T) {
 // the same cluster and every session is where it was.
 func TestAllNodesRestart(t *testing.T) {
 	c := agreeing(t, 3, exposed)
-	k := newTalk(t, c, 30)
-	k.take(t, 2, 0, 1, 2)
+	k := newTalk(t, c, 100)
+	k.take(t, 10, 0, 1, 2)
 	var before, after api.Status
 	if err := admin(t, c.Node(0)).Get(t.Context(), &before, "status"); err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestAllNodesRestart(t *testing.T) {
 		}
 	}
 	settled(t, c, 3, 0, 1, 2)
-	k.take(t, 2, 0, 1, 2)
+	k.take(t, 10, 0, 1, 2)
 	if err := admin(t, c.Node(0)).Get(t.Context(), &after, "status"); err != nil {
 		t.Fatal(err)
 	}

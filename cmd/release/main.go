@@ -48,11 +48,14 @@ func release(ctx context.Context, say io.Writer, out string, dirty bool) error {
 	if left, err := os.ReadDir(out); err != nil || len(left) > 0 {
 		return errors.Join(err, fmt.Errorf("%s is not empty; remove it, or name another directory with -out", out))
 	}
-	var made []string
+	var made, versions []string
 	for _, t := range targets() {
-		names, err := makeFor(ctx, t, out, dirty)
+		version, names, err := makeFor(ctx, t, out, dirty)
 		if err != nil {
 			return fmt.Errorf("%s/%s: %w", t.os, t.arch, err)
+		}
+		if versions = append(versions, version); version != versions[0] {
+			return fmt.Errorf("%s/%s is %s, and %s was made before: the tree has changed meanwhile; begin anew", t.os, t.arch, version, versions[0])
 		}
 		for _, n := range names {
 			fmt.Fprintln(say, filepath.Join(out, n))
@@ -63,35 +66,35 @@ func release(ctx context.Context, say io.Writer, out string, dirty bool) error {
 	return writeSums(out, made)
 }
 
-// makeFor makes the files for one system, and returns their names.
-func makeFor(ctx context.Context, t target, out string, dirty bool) (names []string, err error) {
+// makeFor makes the files for one system, and returns their names, and the version.
+func makeFor(ctx context.Context, t target, out string, dirty bool) (version string, names []string, err error) {
 	raw := filepath.Join(out, "building")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", raw, "./cmd/starling")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+t.os, "GOARCH="+t.arch)
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
-		return nil, fmt.Errorf("build: %w; it has to run in the module's directory, with git at hand", err)
+		return "", nil, fmt.Errorf("build: %w; it has to run in the module's directory, with git at hand", err)
 	}
 	info, err := buildinfo.ReadFile(raw)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	if !dirty && !isCommit(info) {
-		return nil, errors.Join(errDirty, os.Remove(raw))
+		return "", nil, errors.Join(errDirty, os.Remove(raw))
 	}
 	name := fmt.Sprintf("starling_%s_%s_%s", strings.TrimPrefix(info.Main.Version, "v"), t.os, t.arch)
 	if err := os.Rename(raw, filepath.Join(out, name)); err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	binary, err := os.ReadFile(filepath.Join(out, name))
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	bom, err := billOf(info, sha256.Sum256(binary))
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	return []string{name, name + ".cdx.json"}, os.WriteFile(filepath.Join(out, name+".cdx.json"), bom, 0o644)
+	return info.Main.Version, []string{name, name + ".cdx.json"}, os.WriteFile(filepath.Join(out, name+".cdx.json"), bom, 0o644)
 }
 
 const sumsName = "SHA256SUMS"

@@ -64,6 +64,18 @@ func TestAskANode(t *testing.T) {
 		{"policy llm p2c --share 0.1", 1, `starling: share 0.1 of a second policy.*\n`},
 		{"policy llm p2c --second best --share 0.1", 1, `starling: there is no policy "best".*\n`},
 		{"backend drain", 2, `starling: accepts 1 arg.*; usage: starling backend drain ID .*\n.*--help\n`},
+		{"config", 0, `# [0-9a-f]{12} of -, read .*\n(?s:.*pools:\n  llm:\n.*)`},
+		{"events --recent 1000 --once", 0, `(?s:.*state     b1 active -> draining: an operator drains it\n.*operator  set policy, pool llm, policy p2c.*)`},
+		{"events --once --recent 1001", 1, `starling: query parameter recent="1001".*\n`},
+		{"events --once --after x", 1, `starling: Last-Event-ID "x": no id of an event.*\n`},
+		{"top", 2, `starling: top needs a terminal.*\n`},
+		{"backend weight b1 3 --json", 0, `{"done":"b1 3: weight changed"}\n`},
+		{"status --ca-file nowhere.pem", 1, `starling: signers: open nowhere.pem: .*--ca-file.*\n`},
+		{"__complete backend drain ''", 0, `b1\nb2\n:4\nCompletion.*\n`},
+		{"__complete rebalance ''", 0, `on\noff\n:4\nCompletion.*\n`},
+		{"__complete policy llm l", 0, `(?s:.*least_connections\n.*)`},
+		{"__complete backend drain --admin 127.0.0.1:1 ''", 0, `:4\nCompletion.*\n`},
+		{"completion bash", 0, `(?s:# bash completion .*)`},
 		{"node undrain", 1, `starling: this node is alone.*\n`},
 		{"status --admin 127.0.0.1:1", 1, `starling: no node answers at http://127\.0\.0\.1:1 .*STARLING_ADMIN.*\n`},
 	} {
@@ -72,7 +84,12 @@ func TestAskANode(t *testing.T) {
 			t.Errorf("starling %s: exit %d\n%s%s\nwant %d %s", step.args, code, out, errs, step.code, step.out)
 		}
 	}
-	code, out, _ := starling("backends", "--json")
+	code, out, _ := starling("events", "--once", "--json", "--recent", "1")
+	var e api.Event
+	if err := json.Unmarshal([]byte(out), &e); code != 0 || err != nil || e.ID == "" || e.Kind == "" {
+		t.Errorf("events --json: exit %d, %v, %s", code, err, out)
+	}
+	code, out, _ = starling("backends", "--json")
 	var l api.Backends
 	if err := json.Unmarshal([]byte(out), &l); code != 0 || err != nil || len(l.Backends) != 2 {
 		t.Errorf("--json: exit %d, %v, %s", code, err, out)

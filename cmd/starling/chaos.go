@@ -220,6 +220,9 @@ func (o chaosOptions) command(s chaos.Scenario) string {
 	if o.duration > 0 {
 		text += " --duration " + o.duration.String()
 	}
+	if o.old != "" {
+		text += " --old " + o.old
+	}
 	if o.nodes > 0 {
 		text += fmt.Sprintf(" --nodes %d", o.nodes)
 	}

@@ -21,7 +21,8 @@ func newRecover() *cobra.Command {
 		Long: "Recover is for a cluster whose shard 0 has lost most of its nodes for good: nothing\n" +
 			"moves and nobody joins any more. Run it on one node that hosted shard 0, the one\n" +
 			"that knows the highest revision, while that node does not run; then start it. The\n" +
-			"others hear of it and go on. Run it once, on one node only: two would be two clusters.",
+			"others hear of it and go on, also the lost ones, should they come back. Run it once,\n" +
+			"on one node only: two would be two clusters.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return recoverMeta(c, path, yes) },
 	}

@@ -39,12 +39,16 @@ func newOrigin(t *testing.T) *origin {
 }
 
 func (o *origin) serve(w http.ResponseWriter, q *http.Request) {
-	if q.URL.Path != "/events" {
+	if q.URL.Path == "/echo" || q.URL.Path == "/" {
 		_, _ = io.Copy(w, q.Body)
 		return
 	}
 	o.open.Add(1)
 	defer o.open.Add(-1)
+	if q.URL.Path == "/socket" {
+		(&day{over: o.end}).serve(w, q)
+		return
+	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -65,6 +69,7 @@ func (o *origin) serve(w http.ResponseWriter, q *http.Request) {
 // rig is a node in front of two origins, and what goes on there.
 type rig struct {
 	*process
+	text    string // of its configuration, where it is kept
 	origins [2]*origin
 	end     func() // of the event streams
 	streams sync.WaitGroup
@@ -105,6 +110,21 @@ func (r *rig) events(session string) {
 	case <-begun:
 	case <-time.After(dayLimit):
 		r.t.Fatal("a stream does not begin")
+	}
+}
+
+// socket carries a WebSocket, which asks and is answered until streams may end.
+func (r *rig) socket() {
+	begun := make(chan struct{})
+	r.streams.Go(func() {
+		if err := (&day{t: r.t, proxy: r.proxy, over: r.origins[0].end}).socket(func() { close(begun) }); err != nil {
+			r.t.Errorf("a WebSocket: %v", err)
+		}
+	})
+	select {
+	case <-begun:
+	case <-time.After(dayLimit):
+		r.t.Fatal("a WebSocket does not begin")
 	}
 }
 
@@ -235,6 +255,9 @@ func TestUpgrades(t *testing.T) {
 			}
 			r.events(session)
 		}
+		for range each / 4 {
+			r.socket()
+		}
 		r.upgraded(func() {
 			if i == 1 {
 				r.signal(syscall.SIGUSR2)
@@ -248,7 +271,7 @@ func TestUpgrades(t *testing.T) {
 		})
 	}
 	asked := stop()
-	total := int64(upgrades * each)
+	total := int64(upgrades * (each + each/4))
 	within(t, dayLimit, func() string { return r.exact(total) })
 	s, err := r.status()
 	if err != nil || s.Node.ID != id || len(s.Elders) != upgrades {
@@ -511,13 +534,15 @@ func TestUpgradeOfACluster(t *testing.T) {
 	first := newRig(t)
 	for i := range 3 {
 		r := &rig{process: newProcess(t), origins: first.origins, end: first.end}
-		r.configure(`node: {name: n%d, data_dir: %s/data, drain_timeout: 5m}
+		r.text = fmt.Sprintf(`node: {name: n%d, data_dir: %s/data, drain_timeout: 5m}
+reload: {watch: false}
 admin: {address: 127.0.0.1:0}
 cluster: {bind: 127.0.0.1:%d, rpc: 127.0.0.1:%d, seeds: ["127.0.0.1:%d", "127.0.0.1:%d"], bootstrap_expect: 3}
 shards: {count: 4, replicas: 3}
-listeners:
+%slisteners:
   - {address: 127.0.0.1:0}
-%s`, i+1, r.dir, ports[2*i], ports[2*i+1], ports[0], ports[2], r.pools("available"))
+`, i+1, r.dir, ports[2*i], ports[2*i+1], ports[0], ports[2], r.pools("available"))
+		r.configure("%s", r.text)
 		nodes = append(nodes, r)
 	}
 	for _, r := range nodes {
@@ -543,6 +568,9 @@ listeners:
 		}
 		r.events(fmt.Sprintf("mine-%d", i))
 		home := r.home(fmt.Sprintf("mine-%d", i))
+		if i == 0 {
+			r.failsOnce()
+		}
 		r.upgraded(func() {
 			code, said := r.command("upgrade")
 			if t.Logf("upgrade of n%d: %s", i%3+1, said); code != 0 {
@@ -577,6 +605,22 @@ listeners:
 		within(t, dayLimit, r.alone)
 		within(t, dayLimit, func() string { return r.quiet() })
 	}
+}
+
+// failsOnce is an upgrade that fails when all was handed over.
+func (r *rig) failsOnce() {
+	r.t.Helper()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer taken.Close()
+	r.configure("%s  - {address: %q}\n", r.text, taken.Addr())
+	if code, said := r.command("upgrade"); code == 0 || !strings.Contains(said, "address already in use") {
+		r.t.Errorf("exit %d, %s", code, said)
+	}
+	r.configure("%s", r.text)
+	within(r.t, dayLimit, func() string { return r.settled(3) })
 }
 
 // freePorts are ports that nobody had a moment ago.

@@ -44,7 +44,7 @@ func (s *Server) events(c *call) error {
 	c.SetBodyStreamWriter(func(w *bufio.Writer) {
 		defer feed.Close()
 		put := func(format string, args ...any) bool {
-			if conn.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil {
+			if conn.SetWriteDeadline(time.Now().Add(s.http.WriteTimeout)) != nil {
 				return false
 			}
 			_, _ = fmt.Fprintf(w, format, args...) // Flush says how it went

@@ -166,3 +166,22 @@ func TestOrdersAreNoted(t *testing.T) {
 		t.Errorf("what was refused: status %d, noted %v", status, r.node.ordered[len(want):])
 	}
 }
+
+// A reader that takes nothing is cut off, and its place is given back.
+func TestReaderThatTakesNothing(t *testing.T) {
+	r := newRig()
+	r.node.feed = fakeFeed{make(chan api.Event), make(chan struct{})}
+	r.tune = func(s *Server) { s.http.WriteTimeout = 200 * time.Millisecond }
+	s := r.start(t)
+	follow(t, s)
+	much := api.Event{Kind: api.StateEvent, Reason: strings.Repeat("x", 256<<10)}
+	for {
+		select {
+		case r.node.feed.events <- much:
+		case <-r.node.feed.closed:
+			return
+		case <-time.After(20 * time.Second):
+			t.Fatal("it is waited for")
+		}
+	}
+}

@@ -67,6 +67,9 @@ func (q *Quorum) Relay(ctx context.Context, node, service string, question []byt
 	if service != shards.AskService {
 		return nil, fmt.Errorf("an older process of this node asks for %q, which is not for it", service)
 	}
+	if b := q.beyond.Load(); b != nil {
+		return (*b).Call(ctx, node, service, question) // this process is an elder itself by now
+	}
 	if node == q.o.Self.ID {
 		return q.answerAsk(ctx, node, question)
 	}
@@ -80,6 +83,9 @@ const relayBacklog = 1024
 func (q *Quorum) RelayFeed(ctx context.Context, node, service string, opening []byte, send func([]byte) error) error {
 	if service != shards.FeedService {
 		return fmt.Errorf("an older process of this node wants the feed %q, which is not for it", service)
+	}
+	if b := q.beyond.Load(); b != nil {
+		return (*b).Feed(ctx, node, service, opening, send)
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)

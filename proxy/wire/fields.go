@@ -40,6 +40,8 @@ const (
 	maxForwards
 	traceParent
 	traceState
+	forwardedAlias // is taken for one of the forwarded fields by programs that read X_A for X-A
+	framingAlias   // likewise for one that says how long the body is
 )
 
 // field is one line of a head, as it came.
@@ -77,7 +79,11 @@ func scanFields(raw []byte, fields []field) ([]field, error) {
 			}
 		}
 		name := line[:colon]
-		fields = append(fields, field{kind: kindOf(name), name: name, value: trim(line[colon+1 : i-1]), line: line})
+		is := kindOf(name)
+		if is == plain && bytes.IndexByte(name, '_') > 0 {
+			is = aliasOf(name)
+		}
+		fields = append(fields, field{kind: is, name: name, value: trim(line[colon+1 : i-1]), line: line})
 		raw = raw[i+1:]
 	}
 }
@@ -111,6 +117,23 @@ func kindOf(name []byte) kind {
 		return max(of(name, "x-forwarded-host", forwardedHost), of(name, "x-forwarded-port", forwardedElse), of(name, "proxy-connection", hopByHop))
 	case 17:
 		return max(of(name, "transfer-encoding", transferEncoding), of(name, "x-forwarded-proto", forwardedProto))
+	}
+	return plain
+}
+
+// aliasOf is what gateways to programs (CGI, WSGI) take a name with _ for: they read
+// X_A for X-A.
+func aliasOf(name []byte) kind {
+	for _, of := range []struct {
+		name string
+		kind kind
+	}{
+		{"x-forwarded-for", forwardedAlias}, {"x-forwarded-proto", forwardedAlias}, {"x-forwarded-host", forwardedAlias}, {"x-forwarded-port", forwardedAlias},
+		{"x-real-ip", forwardedAlias}, {"content-length", framingAlias}, {"transfer-encoding", framingAlias},
+	} {
+		if len(name) == len(of.name) && looksLike(name, of.name) {
+			return of.kind
+		}
 	}
 	return plain
 }

@@ -66,9 +66,9 @@ func (q *Request) appendHost(dst []byte, other string) []byte {
 func (q *Request) ends(f *field, w Forwarding) bool {
 	switch f.kind {
 	case plain:
-		return w.IDName != "" && len(f.name) == len(w.IDName) && foldBoth(f.name, w.IDName) ||
+		return w.IDName != "" && len(f.name) == len(w.IDName) && looksLike(f.name, w.IDName) ||
 			w.EpochName != "" && len(f.name) == len(w.EpochName) && looksLike(f.name, w.EpochName)
-	case host, hopByHop, connection, te, upgrade:
+	case host, hopByHop, connection, te, upgrade, forwardedAlias:
 		return true
 	case expect:
 		return !q.Expect

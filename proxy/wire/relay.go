@@ -53,6 +53,7 @@ type Relay struct {
 	Pace      Pace          // hears of the body's data as it comes; nil: nobody
 	Later     Resumer       // where the relay may go on by events; may be nil
 	Frames    *Frames       // of a WebSocket, so that Finish can end it between two; nil: none
+	Ours      string        // name of a field that no trailer may have; empty: none
 
 	chunks   Chunks
 	trailers []byte // so far
@@ -229,7 +230,7 @@ func (r *Relay) pass() error {
 
 // trailer takes what is buffered of the trailers; when they are complete, they
 // are appended to dst, less those that would say how or where the message goes
-// (RFC 9110 section 6.5.1).
+// (RFC 9110 section 6.5.1), and those that only starling may write.
 func (r *Relay) trailer(dst []byte) ([]byte, error) {
 	n, done, err := r.chunks.Scan(r.From.Buffered())
 	r.trailers = append(r.trailers, r.From.Buffered()[:n]...)
@@ -242,6 +243,9 @@ func (r *Relay) trailer(dst []byte) ([]byte, error) {
 		return dst, wrapSource(err)
 	}
 	for i := range fields {
+		if f := &fields[i]; r.Ours != "" && len(f.name) == len(r.Ours) && looksLike(f.name, r.Ours) {
+			continue
+		}
 		if k := fields[i].kind; k == plain || k == date {
 			dst = append(dst, fields[i].line...)
 		}

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"iter"
+	"slices"
 )
 
 // Lengths of a body that is not a count of bytes.
@@ -129,6 +130,9 @@ func (q *Request) parse(head []byte) error {
 	}
 	if err := q.requestLine(q.raw[:first]); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(q.fields, func(f field) bool { return f.kind == framingAlias }) {
+		return ErrFraming // the backend may count otherwise
 	}
 	if q.Length, err = framing(q.fields); err != nil {
 		return err

@@ -108,7 +108,7 @@ func TestSituationGrowFromOneToFiveAndShrinkToThree(t *testing.T) {
 }
 
 // TestRandomLives is the membership property: joins, leaves, kills, cuts, wiped
-// disks and the deaths of controllers, in any order. SEED=N repeats a run: the
+// disks, older ones put back and the deaths of controllers, in any order. SEED=N repeats a run: the
 // subtest that failed names it.
 func TestRandomLives(t *testing.T) {
 	seeds := 6
@@ -161,7 +161,7 @@ func (w *world) harm() {
 			up++
 		}
 	}
-	switch w.r.IntN(8) {
+	switch w.r.IntN(9) {
 	case 0:
 		if up < 7 {
 			w.say("%s joins", w.add("", w.r.IntN(5) > 0).id)
@@ -186,6 +186,20 @@ func (w *world) harm() {
 			b.stop()
 			b.wiped, b.logs = true, map[Own]*log{}
 			w.add(b.zone, b.host)
+		}
+	case 6:
+		if b.up && w.survives(b) && b.older != nil {
+			w.say("%s gets an older copy of its directory", b.id)
+			b.stop()
+			b.putBack(*b.older)
+			b.older = nil
+			b.start()
+		} else if b.up && w.survives(b) {
+			w.say("%s is started again, and copied before", b.id)
+			b.stop()
+			older := b.copy()
+			b.older = &older
+			b.start()
 		}
 	default:
 		if b.cut {

@@ -247,9 +247,8 @@ func TestSituationOldMajorityComesBack(t *testing.T) {
 	if err := b.write(fenceFile, append(encode(fence{2}), '\n')); err != nil {
 		t.Fatal(err)
 	}
-	b.cut = true
+	w.split = map[string]bool{b.id: true}
 	b.start()
-	b.cut = true
 	if !b.keeper.fenced() || b.keeper.leads() {
 		t.Error("after its restart it would decide again")
 	}

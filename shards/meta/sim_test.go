@@ -48,7 +48,8 @@ type box struct {
 	fed     int // entries of shard 0 that the machine has
 	heard   map[string]time.Duration
 	names   map[string]Named
-	hole    Own // whose log is broken
+	hole    Own     // whose log is broken
+	older   *copied // of its directory, before its last run
 }
 
 // log is a replica: what it keeps on disk, and while it is open.
@@ -114,6 +115,12 @@ func (b *box) start() {
 	if err != nil {
 		b.w.fail("start of %s: %v", b.id, err)
 	}
+	for id, o := range b.w.nodes {
+		if o != b && b.reaches(o) && o.keeper.Map() != nil {
+			b.heard[id] = b.w.now
+		}
+	}
+	b.keeper.LookBack(context.Background())
 	b.keeper.place(context.Background())
 }
 

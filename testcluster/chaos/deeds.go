@@ -47,7 +47,15 @@ func (r *run) do(ctx context.Context, s Step) {
 		return
 	}
 	id := r.begin(s)
-	d, err := deeds()[s.Fault](ctx, r, s)
+	acting, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime) // what has begun is done, also where the run ends
+	defer cancel()
+	d, err := deeds()[s.Fault](acting, r, s)
+	if errors.Is(err, ErrLevel) {
+		d.detail, d.breaks, d.undo = "left out: "+err.Error(), nil, nil
+		r.note(id, s, d, nil)
+		r.over(id, s, d)
+		return
+	}
 	if err != nil {
 		r.trouble(s, err)
 	}
@@ -79,10 +87,11 @@ func (r *run) note(id int, s Step, d done, err error) {
 	f := &r.history.Faults[id]
 	f.Target, f.Breaks, f.Detail = d.target, append(f.Breaks, d.breaks...), d.detail
 	if err != nil {
-		f.Detail = strings.TrimSpace(f.Detail + " failed: " + err.Error())
+		f.Detail = "failed: " + err.Error()
 	}
+	words := f.Detail
 	r.mu.Unlock()
-	r.screen.say("%s %s: %s", s.Fault, strings.Join(d.target, " "), d.detail)
+	r.screen.say("%s %s: %s", s.Fault, strings.Join(d.target, " "), words)
 }
 
 // breaks says early on that a fault may break streams.
@@ -214,6 +223,9 @@ func lossy(ctx context.Context, r *run, s Step) (done, error) {
 }
 
 func delayed(ctx context.Context, r *run, s Step) (done, error) {
+	if r.o.Level == Namespaces {
+		return done{}, fmt.Errorf("a delay: %w; the kernel has none without netem, and --level processes has", ErrLevel)
+	}
 	return waysOf(ctx, r, s, path{Delay: s.By}, r.everybody, true, fmt.Sprintf("%v later between it and the others", s.By))
 }
 

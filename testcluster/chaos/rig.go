@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,11 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/starling-lb/starling/node"
 	"github.com/starling-lb/starling/node/client"
-	"github.com/starling-lb/starling/node/yamlstrict"
-	"github.com/starling-lb/starling/proxy"
-	"github.com/starling-lb/starling/proxy/backend"
 	"github.com/starling-lb/starling/testcluster"
 	"github.com/starling-lb/starling/testcluster/chaos/history"
 	"github.com/starling-lb/starling/testcluster/llm"
@@ -163,7 +160,7 @@ func (r *rig) settle(m *member) (err error) {
 
 // write writes the node's file: it names who is there now.
 func (r *rig) write(m *member) error {
-	data, err := yamlstrict.Encode(r.config(m))
+	data, err := json.Marshal(r.config(m)) // which YAML is, too
 	if err != nil {
 		return err
 	}
@@ -177,39 +174,49 @@ func (r *rig) dataDir(m *member) string {
 
 func (r *rig) accessLog(m *member) string { return filepath.Join(r.dir, m.name+".access") }
 
-func (r *rig) config(m *member) node.Config {
+// keys are a section of a node's file.
+type keys map[string]any
+
+// config is a node's file. It names no key that can be left out, so that an older
+// program can read it.
+func (r *rig) config(m *member) keys {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := node.DefaultConfig()
-	c.Node.Name, c.Node.DataDir, c.Node.DrainTimeout = m.name, r.dataDir(m), drainTime
-	c.Cluster.Bind, c.Cluster.RPC, c.Cluster.Advertise = m.at.gossip, m.at.rpc, m.at.advertise
-	c.Cluster.BootstrapExpect = r.scenario.Nodes
+	var seeds []string
 	for _, other := range r.members[:min(seedNodes, len(r.members))] {
-		c.Cluster.Seeds = append(c.Cluster.Seeds, other.at.seed)
+		seeds = append(seeds, other.at.seed)
 	}
-	c.Shards.Count = shards
-	c.Admin.Address = m.at.admin
-	c.AccessLog.Path = r.accessLog(m)
-	c.Reload.Watch = false
-	pool := proxy.DefaultPool()
+	cluster := keys{"bind": m.at.gossip, "rpc": m.at.rpc, "seeds": seeds, "bootstrap_expect": r.scenario.Nodes}
+	if m.at.advertise != "" {
+		cluster["advertise"] = m.at.advertise
+	}
+	return keys{
+		"node":       keys{"name": m.name, "data_dir": r.dataDir(m), "drain_timeout": drainTime.String()},
+		"cluster":    cluster,
+		"shards":     keys{"count": shards},
+		"admin":      keys{"address": m.at.admin},
+		"access_log": keys{"path": r.accessLog(m)},
+		"reload":     keys{"watch": false},
+		"listeners":  []keys{{"address": m.at.proxy, "trusted_proxies": []string{"127.0.0.0/8"}}}, // whose request ids count
+		"pools":      keys{testcluster.PoolName: r.pool()},
+	}
+}
+
+// pool has backends come back soon, and look at each other often; mu is held.
+func (r *rig) pool() keys {
+	var backends []keys
 	for _, b := range r.backends[:r.scenario.Backends] {
-		entry := backend.DefaultConfig()
-		entry.ID, entry.URL = b.ID, b.URL()
-		pool.Backends = append(pool.Backends, entry)
+		backends = append(backends, keys{"id": b.ID, "url": b.URL()})
 	}
-	c.Pools = map[string]proxy.PoolConfig{testcluster.PoolName: pool}
-	testcluster.DemoConfig(&c)
-	pool = c.Pools[testcluster.PoolName]
-	pool.Backend.MaxStreams, pool.Queue.MaxWaiting, pool.Queue.Timeout = r.scenario.Streams, r.scenario.Queue, 5*time.Second
-	pool.Rebalance.Enabled, pool.Rebalance.Interval, pool.Rebalance.MaxRate = r.scenario.Spread, time.Second, 0
-	pool.Sticky.Consistency = r.scenario.Consistency
-	c.Pools[testcluster.PoolName] = pool
-	route := proxy.DefaultRoute()
-	route.Pool = testcluster.PoolName
-	l := proxy.DefaultListener()
-	l.Address, l.Routes, l.TrustedProxies = m.at.proxy, []proxy.RouteConfig{route}, []string{"127.0.0.0/8"} // whose request ids count
-	c.Listeners = []proxy.ListenerConfig{l}
-	return c
+	return keys{
+		"backends":  backends,
+		"backend":   keys{"max_streams": r.scenario.Streams},
+		"queue":     keys{"max_waiting": r.scenario.Queue, "timeout": "5s"},
+		"outlier":   keys{"base_ejection": "2s", "max_ejection": "4s"},
+		"health":    keys{"interval": "1s", "down_interval": "1s"},
+		"rebalance": keys{"enabled": r.scenario.Spread, "interval": "1s", "max_rate": "off"},
+		"sticky":    keys{"consistency": r.scenario.Consistency, "epoch_header": "X-Starling-Epoch"}, // which the demo backends note
+	}
 }
 
 // start has a node run.

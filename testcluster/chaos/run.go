@@ -103,11 +103,17 @@ func (s Scenario) fit(o Options) Scenario {
 
 func (r *run) run(ctx context.Context) error {
 	if err := r.found(ctx); err != nil {
+		if errors.Is(err, errUnfounded) && ctx.Err() == nil {
+			return nil // which is for judge to say
+		}
 		return err
 	}
-	var err error
+	rows, err := r.scenario.Traffic.rows()
+	if err != nil {
+		return err
+	}
 	r.traffic, err = traffic.New(traffic.Options{
-		Entries: r.rig.entries, Admins: r.rig.admins, Seed: r.o.Seed, Rate: r.scenario.Traffic.Rate, Regulars: r.scenario.Traffic.Sessions, Retries: r.scenario.Traffic.Retries,
+		Entries: r.rig.entries, Admins: r.rig.admins, Seed: r.o.Seed, Rate: r.scenario.Traffic.Rate, Regulars: r.scenario.Traffic.Sessions, Retries: r.scenario.Traffic.Retries, Trace: rows,
 	})
 	if err != nil {
 		return err
@@ -128,10 +134,9 @@ func (r *run) run(ctx context.Context) error {
 	r.history.Ended = time.Now()
 	r.mu.Unlock()
 	r.quiet(ctx)
-	r.await(ctx, healTime, r.whole) // a busy machine may have had elections since
 	cancel()
 	eyes.Wait()
-	r.history.Last = r.dumps(ctx, true)
+	r.history.Last = r.last(ctx)
 	return err
 }
 
@@ -157,11 +162,29 @@ func (r *run) found(ctx context.Context) error {
 		return err
 	}
 	if lacks := r.await(ctx, foundTime, r.whole); lacks != "" {
-		return fmt.Errorf("no cluster after %v: %s", foundTime, lacks)
+		return r.unfounded(lacks)
 	}
 	r.screen.say("founded after %.1f s", time.Since(r.history.Began).Seconds())
-	r.history.First = r.dumps(ctx, false)
-	return nil
+	var err error
+	r.history.First, err = r.dumps(ctx, false)
+	return err
+}
+
+// errUnfounded says that nodes that ran did not become a cluster in time.
+var errUnfounded = errors.New("no cluster was founded")
+
+// unfounded ends a run before its traffic: what nodes say of themselves then is
+// what there is to judge.
+func (r *run) unfounded(lacks string) error {
+	h := r.history
+	h.Healed, h.Ended = h.Began, time.Now()
+	h.Wanted["cluster"] = foundTime
+	h.Trouble = append(h.Trouble, "cluster: "+lacks)
+	ctx, cancel := context.WithTimeout(context.Background(), foundTime)
+	defer cancel()
+	var err error
+	h.First, err = r.dumps(ctx, false)
+	return errors.Join(fmt.Errorf("%w in %v: %s", errUnfounded, foundTime, lacks), err)
 }
 
 // hurt lets the steps happen, and the nemesis.
@@ -247,6 +270,7 @@ func (r *run) gather() error {
 		}
 	}
 	slices.SortStableFunc(h.Served, func(a, b llm.Turn) int { return a.Start.Compare(b.Start) })
+	h.Join()
 	var errs []error
 	r.rig.mu.Lock()
 	defer r.rig.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-lb/starling/node/yamlstrict"
 	"github.com/starling-lb/starling/testcluster/chaos/history"
+	"github.com/starling-lb/starling/testcluster/llm"
 )
 
 // Scenario is a file that says what happens to a cluster.
@@ -36,6 +37,24 @@ type Traffic struct {
 	Rate     float64 `yaml:"rate"`     // requests a second
 	Sessions int     `yaml:"sessions"` // at a time
 	Retries  int     `yaml:"retries"`  // that a client makes when it is refused
+	Trace    string  `yaml:"trace"`    // file of requests whose sizes, and pauses but for the rate, they have; empty: by chance
+}
+
+// rows are those of the trace, if there is one.
+func (t Traffic) rows() ([]llm.Row, error) {
+	if t.Trace == "" {
+		return nil, nil
+	}
+	f, err := os.Open(t.Trace)
+	if err != nil {
+		return nil, fmt.Errorf("%w: traffic.trace: %w", ErrScenario, err)
+	}
+	defer f.Close()
+	rows, err := llm.ReadTrace(f)
+	if err != nil {
+		return nil, fmt.Errorf("%w: traffic.trace: %s: %w", ErrScenario, t.Trace, err)
+	}
+	return rows, nil
 }
 
 // Step is one fault.

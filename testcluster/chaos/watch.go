@@ -27,8 +27,9 @@ const (
 	sampleEvery = time.Second
 	reignEvery  = 500 * time.Millisecond
 	costlyEvery = 5 // samples; only then a node's metrics are read
-	askTime     = 2 * time.Second
-	figureEvery = 5 // samples
+	askTime     = 5 * time.Second
+	glanceTime  = 2 * time.Second // of a sample
+	figureEvery = 5               // samples
 )
 
 // await looks until nothing lacks, or a time has passed; then it says what lacked
@@ -243,6 +244,8 @@ func (r *run) sample(ctx context.Context, m *member, costly bool) history.Sample
 	if r.rig.running(m) == nil {
 		return out
 	}
+	ctx, cancel := context.WithTimeout(ctx, glanceTime)
+	defer cancel()
 	var s api.Status
 	var list api.Backends
 	if errors.Join(r.get(ctx, m, &s, "status"), r.get(ctx, m, &list, "backends")) != nil {
@@ -318,27 +321,59 @@ func ownWord(s api.Shard) bool {
 	return slices.ContainsFunc(s.Replicas, func(r api.Replica) bool { return r.Role == api.LeaderRole && r.Match > 0 })
 }
 
+const lastTries = 10
+
+// last are the dumps of the end. A busy machine has elections without being hurt, and
+// nodes are asked one after the other: where they speak of different reigns, or one
+// does not answer, they are asked again.
+func (r *run) last(ctx context.Context) (all []history.Dump) {
+	var err error
+	for range lastTries {
+		r.await(ctx, healTime, r.whole)
+		if all, err = r.dumps(ctx, true); err == nil && alike(all) {
+			return all
+		}
+	}
+	if err != nil {
+		r.history.Trouble = append(r.history.Trouble, err.Error())
+	}
+	return all
+}
+
+// alike tells whether dumps speak of the same leaders.
+func alike(all []history.Dump) bool {
+	for _, d := range all {
+		if len(d.Shards.Shards) != len(all[0].Shards.Shards) {
+			return false
+		}
+		for i, s := range d.Shards.Shards {
+			if s.Leader == "" || s.Leader != all[0].Shards.Shards[i].Leader {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // dumps are all that the nodes say of themselves; of sessions, too, where asked.
-func (r *run) dumps(ctx context.Context, sessions bool) (all []history.Dump) {
+func (r *run) dumps(ctx context.Context, sessions bool) (all []history.Dump, err error) {
 	for i, m := range r.rig.live() {
 		d := history.Dump{Node: m.name, At: time.Now()}
-		err := errors.Join(
+		failed := errors.Join(
 			r.get(ctx, m, &d.Status, "status"), r.get(ctx, m, &d.Members, "members"), r.get(ctx, m, &d.Backends, "backends"),
 			r.get(ctx, m, &d.Shards, "shards"), r.get(ctx, m, &d.Streams, "streams"))
-		if err == nil {
-			d.Metrics, err = r.metrics(ctx, m)
+		if failed == nil {
+			d.Metrics, failed = r.metrics(ctx, m)
 		}
-		if err == nil && sessions && i == 0 { // the leaders answer, whomever one asks
-			d.Sessions, err = r.homes(ctx, m)
+		if failed == nil && sessions && i == 0 { // the leaders answer, whomever one asks
+			d.Sessions, failed = r.homes(ctx, m)
 		}
-		if err != nil {
-			r.mu.Lock()
-			r.history.Trouble = append(r.history.Trouble, fmt.Sprintf("dump of %s: %v", m.name, err))
-			r.mu.Unlock()
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("dump of %s: %w", m.name, failed))
 		}
 		all = append(all, d)
 	}
-	return all
+	return all, err
 }
 
 // homes asks where all sessions live that turns were of.
@@ -353,14 +388,27 @@ func (r *run) homes(ctx context.Context, m *member) (map[string]api.Session, err
 		case err == nil:
 			all[t.Session] = s
 		case !isRefused(err, http.StatusNotFound):
-			return all, err
+			return nil, err
 		}
 	}
 	return all, nil
 }
 
-// leader is the node that leads most shards of sessions, or meta.
-func (r *run) leader(ctx context.Context, meta bool) (string, error) {
+const leaderTime = 10 * time.Second // for there to be one
+
+// leader is the node that leads most shards of sessions, or meta, as soon as there is
+// one.
+func (r *run) leader(ctx context.Context, meta bool) (name string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, leaderTime)
+	defer cancel()
+	for {
+		if name, err = r.leads(ctx, meta); err == nil || !pause(ctx, lookEvery) {
+			return name, err
+		}
+	}
+}
+
+func (r *run) leads(ctx context.Context, meta bool) (string, error) {
 	at, err := r.rig.ask(r.fork())
 	if err != nil {
 		return "", err

@@ -126,7 +126,7 @@ func TestEveryChangeIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	turns(t, c.Node(0).URL(), 20)
+	turns(t, c.Node(0).URL(), 150) // so that each backend has some, and the first node leads some of those
 	order(second, nil, "backends", "b1", "drain")
 	e.hears(t, "state b1", "active -> draining", "operator")
 	e.hears(t, "move pool llm", "sessions done")
@@ -157,6 +157,8 @@ func TestEveryChangeIsTold(t *testing.T) {
 	e.hears(t, "drain n1", "turning_away")
 	e.hears(t, "ready n1", "not_ready")
 
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	seen := map[string]bool{}
 	for _, one := range e.heard {
 		if one.Kind == api.LostEvent || one.Reason == "" || one.Time.IsZero() || seen[one.ID] {

@@ -27,21 +27,26 @@ type newcomers struct {
 	nodes  atomic.Pointer[[]*testcluster.Node]
 	all    sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
+	late   atomic.Int64 // sessions that should have come and did not, since this machine was busy otherwise
+	mu     sync.Mutex   // guards what follows
 	homes  map[string]string
 	failed []error
 	took   []time.Duration
 }
 
 func (n *newcomers) loop(ctx context.Context) {
-	tick := time.NewTicker(20 * time.Millisecond)
+	const every = 20 * time.Millisecond
+	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for i := 0; ; i++ {
+	for i, last := 0, time.Now(); ; i++ {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
+		now := time.Now()
+		n.late.Add(int64(now.Sub(last)/every) - 1)
+		last = now
 		nodes := *n.nodes.Load()
 		n.all.Go(func() { n.one(nodes[i%len(nodes)], fmt.Sprint("newcomer ", i)) })
 	}
@@ -64,10 +69,12 @@ func (n *newcomers) one(at *testcluster.Node, session string) {
 // them leave, while 50 new sessions a second come, with the usual time to be bound in.
 // None fails, each stays where it was, and replicas and leaders are spread.
 func TestGrowthUnderLoad(t *testing.T) {
-	t.Parallel()
 	shards := 16
-	if *full {
+	switch {
+	case *full:
 		shards = 64
+	case raced:
+		shards = 4
 	}
 	c := begin(t, 1, shards, nil)
 	eventually(t, settleTime, func() string { return settled(t, c.Node(0), 1) })
@@ -119,8 +126,9 @@ func TestGrowthUnderLoad(t *testing.T) {
 	<-over
 	n.all.Wait()
 	count(1, 2, 4)
-	t.Logf("%d were bound in time, %d were placed for the time being", agreed, provisional)
-	if agreed == 0 || provisional > agreed/10 { // none, on a machine that does nothing else
+	late := int(n.late.Load())
+	t.Logf("%d were bound in time, %d were placed for the time being; for %d the machine was late", agreed, provisional, late)
+	if agreed == 0 || provisional > agreed/100+2*max(0, late) { // a machine that cannot tick in time cannot bind in time
 		t.Errorf("%d of %d sessions had to be placed for the time being", provisional, agreed+provisional)
 	}
 	n.judge(t, c.Node(1), provisional)

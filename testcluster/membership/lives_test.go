@@ -67,7 +67,8 @@ type town struct {
 	dirs   map[int]string
 	leaves sync.WaitGroup // leaves that are on their way
 
-	mu      sync.Mutex          // guards what follows
+	mu      sync.Mutex // guards what follows
+	nodes   map[int]*testcluster.Node
 	up      map[int]bool        // nodes that run, and stay
 	gone    map[int]bool        // nodes that do not run
 	ids     map[int]string      // of those that ever ran
@@ -82,7 +83,7 @@ type town struct {
 
 func newTown(t *testing.T, seed uint64) *town {
 	w := &town{
-		t: t, r: rand.New(rand.NewPCG(seed, seed)), dirs: map[int]string{}, up: map[int]bool{}, gone: map[int]bool{}, ids: map[int]string{}, leaders: map[string]string{},
+		t: t, r: rand.New(rand.NewPCG(seed, seed)), dirs: map[int]string{}, nodes: map[int]*testcluster.Node{}, up: map[int]bool{}, gone: map[int]bool{}, ids: map[int]string{}, leaders: map[string]string{},
 		homes: map[string]string{}, doubts: map[string]struct{}{}, began: time.Now(),
 		client: &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 16}},
 	}
@@ -137,12 +138,20 @@ func (w *town) pause(most time.Duration) {
 func (w *town) met(i int) {
 	w.t.Helper()
 	var s api.Status
-	if err := admin(w.t, w.c.Node(i)).Get(w.t.Context(), &s, "status"); err != nil {
+	n := w.c.Node(i)
+	if err := admin(w.t, n).Get(w.t.Context(), &s, "status"); err != nil {
 		w.t.Fatal(err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.up[i], w.gone[i], w.ids[i] = true, false, s.Node.ID
+	w.nodes[i], w.up[i], w.gone[i], w.ids[i] = n, true, false, s.Node.ID
+}
+
+// node is a node by its number; the loops ask while others come.
+func (w *town) node(i int) *testcluster.Node {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.nodes[i]
 }
 
 // running is the numbers of the nodes that run, in order.
@@ -190,7 +199,7 @@ func (w *town) join() {
 
 // leave has a node leave for good; it takes its time.
 func (w *town) leave(i int) {
-	n := w.c.Node(i)
+	n := w.node(i)
 	if err := admin(w.t, n).Post(w.t.Context(), nil, "node", "leave"); err != nil {
 		w.say("n%d cannot leave: %v", i+1, err)
 		return
@@ -234,7 +243,7 @@ func (w *town) drain(i int) {
 
 func (w *town) verb(i int, verb string) {
 	w.say("n%d: %s", i+1, verb)
-	if err := admin(w.t, w.c.Node(i)).Post(w.t.Context(), nil, "node", verb); err != nil {
+	if err := admin(w.t, w.node(i)).Post(w.t.Context(), nil, "node", verb); err != nil {
 		w.say("n%d: %s: %v", i+1, verb, err)
 	}
 }
@@ -242,7 +251,7 @@ func (w *town) verb(i int, verb string) {
 // decider is the node that leads shard 0, where that is known and it runs.
 func (w *town) decider(or int) int {
 	var l api.ShardList
-	if err := admin(w.t, w.c.Node(or)).Get(w.t.Context(), &l, "shards"); err != nil || len(l.Shards) == 0 {
+	if err := admin(w.t, w.node(or)).Get(w.t.Context(), &l, "shards"); err != nil || len(l.Shards) == 0 {
 		return or
 	}
 	for _, i := range w.running() {
@@ -294,7 +303,7 @@ func (w *town) spares(i int) bool {
 		}
 	}
 	var l api.ShardList
-	if err := admin(w.t, w.c.Node(ask)).Get(w.t.Context(), &l, "shards"); err != nil {
+	if err := admin(w.t, w.node(ask)).Get(w.t.Context(), &l, "shards"); err != nil {
 		return false
 	}
 	for _, s := range l.Shards {
@@ -328,7 +337,7 @@ func (w *town) bindLoop(ctx context.Context) {
 			return
 		}
 		if nodes := w.running(); len(nodes) > 0 {
-			at := w.c.Node(nodes[i%len(nodes)])
+			at := w.node(nodes[i%len(nodes)])
 			session := fmt.Sprint("s", i)
 			if i%2 == 1 {
 				session = fmt.Sprint("s", i/4*2) // from halfway back
@@ -370,7 +379,7 @@ func (w *town) watchLoop(ctx context.Context) {
 		}
 		nodes := w.running()
 		for _, n := range nodes {
-			w.leads(n, scrape(w.c.Node(n)))
+			w.leads(n, scrape(w.node(n)))
 		}
 		if len(nodes) > 0 {
 			w.voters(nodes[i%len(nodes)])
@@ -427,7 +436,7 @@ func (w *town) leads(i int, page string) {
 func (w *town) voters(ask int) {
 	before := w.alive()
 	var l api.ShardList
-	if err := admin(w.t, w.c.Node(ask)).Get(w.t.Context(), &l, "shards"); err != nil {
+	if err := admin(w.t, w.node(ask)).Get(w.t.Context(), &l, "shards"); err != nil {
 		return
 	}
 	after := w.alive()
@@ -497,7 +506,7 @@ func (w *town) quiet() {
 		within += 75 * time.Second // for who lost its disk to be dead, who it was before
 	}
 	for _, i := range w.running() {
-		eventually(w.t, within, func() string { return settled(w.t, w.c.Node(i), 3) })
+		eventually(w.t, within, func() string { return settled(w.t, w.node(i), 3) })
 	}
 	w.say("all groups are as the map wants them")
 	w.t.Logf("all groups are as the map wants them %v after the last deed", time.Since(began).Round(100*time.Millisecond))
@@ -514,7 +523,7 @@ func (w *town) check() {
 	all, i := w.running(), 0
 	for session := range homes {
 		i++
-		at := w.c.Node(all[i%len(all)])
+		at := w.node(all[i%len(all)])
 		eventually(w.t, settleTime, func() string {
 			home, err := turn(w.client, at, session)
 			if err != nil {

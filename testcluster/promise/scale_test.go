@@ -79,6 +79,7 @@ func nobody(int) bool { return false }
 // moved a second later, once, and to the same place as seen from every node; and a
 // backend that is added moves none.
 func TestRemovalMovesItsOwn(t *testing.T) {
+	t.Parallel()
 	const nodes = 3
 	s := newStage(t, nodes, func(*node.Config) {}, nil)
 	was := s.populate(t, crowd(), nodes)
@@ -130,7 +131,8 @@ func TestRemovalMovesItsOwn(t *testing.T) {
 // None is cut, the sessions move when their streams have ended, and one whose stream
 // is longer than the drain timeout keeps its home, alone.
 func TestDrainUnderStreams(t *testing.T) {
-	const nodes, timeout = 3, 8 * time.Second
+	t.Parallel()
+	const nodes, timeout = 3, 5 * time.Second
 	s := newStage(t, nodes, func(cfg *node.Config) {
 		sticky(cfg, func(c *proxy.SessionConfig) { c.Consistency = "strict" })
 		p := cfg.Pools[pool]
@@ -208,7 +210,7 @@ func (s *stage) occupy(t *testing.T, homes []string, long int) *sync.WaitGroup {
 		all.Go(func() {
 			once := sync.OnceFunc(begun.Done)
 			defer once()
-			if err := turn(t.Context(), s.client, s.Node(i%3).URL(), fmt.Sprint("s", i), query, func(b string) {
+			if err := s.insist(t.Context(), i%3, fmt.Sprint("s", i), query, func(b string) {
 				if b != home {
 					t.Errorf("s%d: its stream is at %s, and it lives at %s", i, b, home)
 				}

@@ -44,7 +44,7 @@ async function wantToken(forget = "") {
   wanting = true;
   const had = token();
   const text = await confirm({
-    title: "Token", verb: "Use it", ask: { label: "Token", type: "password", required: !had },
+    title: had ? "Another token" : "This node wants its token", verb: "Use it", ask: { label: "Token", type: "password", required: !had },
     text: (had && !forget ? "The node did not take the token. " : "") + "It is the one line of the node's admin.token_file. It is kept until this tab is closed, and sent to this node alone." + (had ? " Leave it empty to forget the one you gave." : ""),
   });
   wanting = false;
@@ -62,7 +62,7 @@ function begin() {
     view.take(event);
     soon();
   }, (on, why = "", status = 0) => {
-    live = { on, why };
+    live = { on, why: status === 401 ? "a token is needed" : why };
     view.lively(live);
     if (status === 401) wantToken();
   }, stop.signal);

@@ -21,7 +21,7 @@ export class View {
   // order has the operator asked, and what it says done.
   constructor(order) {
     this.order = order;
-    const whole = (v) => v == null ? "" : count(v);
+    const whole = (v) => v == null ? "" : Number.isInteger(v) ? count(v) : v.toFixed(1);
     this.#draw = [
       chart(find("#chart-load"), this.#load, whole),
       chart(find("#chart-step"), this.#step, (v) => v == null ? "" : v >= 10 || v === 0 ? v.toFixed(0) : v.toFixed(1)),

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"io"
+	"strconv"
 	"time"
 )
 
@@ -51,6 +52,19 @@ func ReadLines(node string, r io.Reader) ([]Line, error) {
 		}
 	}
 	return lines, in.Err()
+}
+
+// Join fills in what a turn's client could not know and its backend does: the epoch.
+func (r *Run) Join() {
+	epochs := map[string]uint64{}
+	for _, s := range r.Served {
+		if e, err := strconv.ParseUint(s.Epoch, 10, 64); err == nil {
+			epochs[s.RequestID] = e
+		}
+	}
+	for i := range r.Turns {
+		r.Turns[i].Epoch = epochs[r.Turns[i].ID]
+	}
 }
 
 // Read is one question to a node's admin API where a session lives. The shard's

@@ -6,7 +6,15 @@ import (
 	"time"
 
 	"github.com/starling-lb/starling/testcluster/chaos/history"
+	"github.com/starling-lb/starling/testcluster/llm"
 )
+
+func TestJoin(t *testing.T) {
+	r := history.Run{Turns: []history.Turn{{ID: "a"}, {ID: "b"}}, Served: []llm.Turn{{RequestID: "a", Epoch: "7"}, {RequestID: "b"}}}
+	if r.Join(); r.Turns[0].Epoch != 7 || r.Turns[1].Epoch != 0 {
+		t.Errorf("%+v", r.Turns)
+	}
+}
 
 func TestReadLines(t *testing.T) {
 	log := `{"ts":"2026-03-01T09:00:00Z","request_id":"a","client":"127.0.0.1","status":200,"code":"","backend":"b1","session_epoch":7,"lookup":"hit","attempts":1,"ttfb_ms":1.5,"duration_ms":20,"reason":"done"}

@@ -177,6 +177,23 @@ func TestCheckersCatch(t *testing.T) {
 			t.turn("long", "s", "n2", "b1", 3, "hit", 18, 25)
 			t.moved("hit")
 		}, ""},
+		{"the first backend is only slow", func(t *tale) {
+			t.fault(history.Backend, 19, 22, "b1")
+			t.turn("long", "s", "n2", "b1", 3, "hit", 18, 25)
+			t.moved("hit")
+		}, "P3"},
+		{"a node stood still", func(t *tale) {
+			t.Last[0].Metrics = fmt.Sprintf(quietMetrics, 0, 1, 0)
+			t.fault(history.Pause, 19, 22, "n2")
+			t.turn("long", "s", "n2", "b1", 3, "hit", 18, 25)
+			t.moved("hit")
+		}, ""},
+		{"another node stood still", func(t *tale) {
+			t.Last[0].Metrics = fmt.Sprintf(quietMetrics, 0, 1, 0)
+			t.fault(history.Pause, 19, 22, "n3")
+			t.turn("long", "s", "n2", "b1", 3, "hit", 18, 25)
+			t.moved("hit")
+		}, "P3"},
 		{"the first one's node is dead", func(t *tale) {
 			t.fault(history.Kill, 19, 22, "n2", "n2")
 			t.turn("long", "s", "n2", "b1", 3, "hit", 18, 25)
@@ -254,6 +271,12 @@ func TestCheckersCatch(t *testing.T) {
 		{"a sample below nothing", func(t *tale) { t.Samples[7].InFlight = -1 }, "P9"},
 
 		{"goroutines that stay", func(t *tale) { t.Samples[len(t.Samples)-1].Routines = 900 }, "P10"},
+		{"connections that are kept for the next request", func(t *tale) {
+			for i := range 300 {
+				t.turn(fmt.Sprint("many", i), "", "n3", "b1", 0, "no_key", 20+float64(i)/1000, 21)
+			}
+			t.Samples[len(t.Samples)-1].Files = 700
+		}, ""},
 		{"descriptors that stay", func(t *tale) { t.Samples[len(t.Samples)-1].Files = 900 }, "P10"},
 
 		{"refused for nothing", func(t *tale) { refuse(t, "draining", 20, 20.1) }, "P11"},
@@ -291,6 +314,12 @@ func TestCheckersCatch(t *testing.T) {
 			t.read("s", "b1", 3, 26, 26.1)
 		}, "P1 linear"},
 		{"a leader that knows no binding", func(t *tale) { t.read("s", "", 0, 9, 9.1) }, "linear"},
+		{"a leader that knows no binding, late in a long run", func(t *tale) {
+			for i := range 2 * stretch {
+				t.read("s", "b1", 3, 9+float64(i)*0.05, 9.04+float64(i)*0.05)
+			}
+			t.read("s", "", 0, 48, 48.1)
+		}, "linear"},
 		{"late to recover", func(t *tale) { t.Recovered["leaders"] = 6 * time.Second }, "recover"},
 		{"no recovery", func(t *tale) { delete(t.Recovered, "leaders") }, "recover"},
 

@@ -44,53 +44,6 @@ func counts(t *trial, f *finding) {
 	f.number("%d nodes at rest, %d requests settled", len(t.Last), len(settled))
 }
 
-// Clients and backends keep connections that had a stream, one each, for a minute
-// and more; so a node may keep some of a hundred streams that ran at once.
-const (
-	moreRoutines = 250 // than at first, and half as many again
-	moreFiles    = 250
-	moreMemory   = 256 << 20
-)
-
-// crowd is how many share the process that samples are of: nodes, backends and
-// clients, where all are in one.
-func (t *trial) crowd() int {
-	if t.Level == "inside" {
-		return t.Nodes + t.Backends
-	}
-	return 1
-}
-
-// bounded is P10: of each node, what it had before the traffic against what it
-// had left at the end.
-func bounded(t *trial, f *finding) {
-	first, last := map[string]history.Sample{}, map[string]history.Sample{}
-	for _, s := range t.Samples {
-		if !s.Up || s.Routines == 0 {
-			continue
-		}
-		if _, seen := first[s.Node]; !seen {
-			first[s.Node] = s
-		}
-		last[s.Node] = s
-	}
-	most := history.Sample{}
-	for node, b := range last {
-		a := first[node]
-		most.Routines, most.Files, most.Memory = max(most.Routines, b.Routines), max(most.Files, b.Files), max(most.Memory, b.Memory)
-		if b.Routines > a.Routines*3/2+moreRoutines*t.crowd() {
-			f.breach(where{at: b.At, node: node}, "%s has %d goroutines, and had %d at first", node, b.Routines, a.Routines)
-		}
-		if b.Files > a.Files*3/2+moreFiles*t.crowd() {
-			f.breach(where{at: b.At, node: node}, "%s has %d descriptors, and had %d at first", node, b.Files, a.Files)
-		}
-		if b.Memory > a.Memory*2+moreMemory {
-			f.breach(where{at: b.At, node: node}, "%s has %d MiB, and had %d at first", node, b.Memory>>20, a.Memory>>20)
-		}
-	}
-	f.number("at the end up to %d goroutines, %d descriptors, %d MiB", most.Routines, most.Files, most.Memory>>20)
-}
-
 // closed is P12, so far as loopback lets it be seen: all nodes are of one cluster.
 func closed(t *trial, f *finding) {
 	id, whose := "", ""

@@ -43,20 +43,28 @@ func oneAtATime(t *trial, f *finding) {
 
 // excuse is the exception under which b may have begun elsewhere while a ran.
 func (t *trial) excuse(a, b llm.Turn) string {
-	first, second := t.turns[a.RequestID], t.turns[b.RequestID]
+	var nodes [2]string
+	for i, id := range []string{a.RequestID, b.RequestID} {
+		if turn := t.turns[id]; turn != nil {
+			nodes[i] = turn.Node
+		}
+	}
+	between := func(is func(history.Fault) bool) bool { return t.any(a.Start, b.Start, is) }
 	stopped := kinds(history.Pause)
 	switch {
-	case t.any(a.Start, b.Start, func(f history.Fault) bool { return f.Kind == history.Backend && aims(f, a.Backend) }):
+	case between(func(f history.Fault) bool { return f.Kind == history.Backend && slices.Contains(f.Breaks, a.Backend) }):
 		return "backend"
-	case first != nil && t.any(a.Start, b.Start, func(f history.Fault) bool { return !stopped(f) && slices.Contains(f.Breaks, first.Node) }):
+	case between(func(f history.Fault) bool {
+		return !stopped(f) && nodes[0] != "" && slices.Contains(f.Breaks, nodes[0])
+	}):
 		return "node"
-	case t.any(a.Start, b.Start, stopped):
+	case between(func(f history.Fault) bool { return stopped(f) && aims(f, nodes[:]...) }):
 		return "stopped"
 	case t.strict():
 		return ""
 	case t.stale(a) || t.stale(b):
 		return "available"
-	case second != nil && t.lost(b.RequestID):
+	case t.lost(b.RequestID):
 		return "node" // with it went its word of why
 	}
 	return ""

@@ -84,7 +84,7 @@ func streamBugs() []mutant {
 		{"slow-to-let-go", "a backend keeps the place of a client that left for seconds", "P8", "peace", "", []edit{{"proxy/stream.go",
 			"	s.endUpload()\n	s.forget()\n", "	if f := failureOf(err); f != nil && f.reason == backend.ClientLeft {\n		time.Sleep(6 * time.Second)\n	}\n	s.endUpload()\n	s.forget()\n"}}},
 		{"leak", "every stream leaves a goroutine behind", "P10", "peace", "", []edit{{"proxy/stream.go",
-			"	s.endUpload()\n	s.forget()\n", "	for range 5 {\n		go func() { select {} }()\n	}\n	s.endUpload()\n	s.forget()\n"}}},
+			"	s.endUpload()\n	s.forget()\n", "	for range 20 {\n		go func() { select {} }()\n	}\n	s.endUpload()\n	s.forget()\n"}}},
 		{"refused-for-nothing", "one request in fifty is told that there is no backend", "P11", "peace", "", []edit{{"proxy/handler.go",
 			"	p, err := c.route()\n	if err != nil {", "	if c.server.ends.ever[backend.Done].Load()%50 == 49 {\n		return nil, &failure{code: backend.NoBackend, reason: backend.Shed, message: \"planted\"}\n	}\n	p, err := c.route()\n	if err != nil {"}}},
 	}

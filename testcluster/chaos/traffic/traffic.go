@@ -35,7 +35,7 @@ type Options struct {
 	Retries  int                    // 3; tries after the first, of who cannot get in; -1: none
 	MaxOpen  int                    // 1000; turns at once, those above are skipped
 	Patience time.Duration          // 30s; for one try
-	Trace    []llm.Row              // sizes of prompts and answers, row after row; nil: by chance
+	Trace    []llm.Row              // how guests come, stretched or pressed to the rate, and sizes of all, round and round; nil: by chance
 }
 
 // ErrOptions is what New wraps for options that make no sense.
@@ -67,6 +67,7 @@ type Traffic struct {
 	factor  atomic.Uint64 // of the rate, in thousandths
 	retries atomic.Int64
 	next    atomic.Uint64 // numbers turns
+	rows    atomic.Uint64 // of the trace that were used
 	books
 }
 
@@ -201,8 +202,19 @@ func (t *Traffic) guests() {
 	for n := 0; t.wait(time.Until(due)); n++ {
 		own, when := rand.New(rand.NewPCG(dice.Uint64(), uint64(n))), due
 		t.tasks.Go(func() { t.guest(own, n, when) })
-		due = due.Add(seconds(dice.ExpFloat64() / (t.rate() * guestEnds))) // a guest takes 1/guestEnds turns
+		due = due.Add(t.gap(dice, n)) // a guest takes 1/guestEnds turns
 	}
+}
+
+// gap is between a guest and the next.
+func (t *Traffic) gap(dice *rand.Rand, n int) time.Duration {
+	mean, rows := 1/(t.rate()*guestEnds), t.opts.Trace
+	last := len(rows) - 1
+	if last < 1 || rows[last].At == 0 {
+		return seconds(dice.ExpFloat64() * mean)
+	}
+	row := n % last
+	return seconds(mean * float64(rows[row+1].At-rows[row].At) / (float64(rows[last].At) / float64(last)))
 }
 
 func (t *Traffic) guest(dice *rand.Rand, i int, due time.Time) {

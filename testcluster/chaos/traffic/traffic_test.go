@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -152,6 +153,26 @@ func TestReads(t *testing.T) {
 	}
 	if len(found) > 2 || found[history.Read{Session: "regular-0-1", Backend: "b1", Epoch: 3}] == 0 {
 		t.Errorf("%v", found)
+	}
+}
+
+// TestTrace: guests come as a trace has it, at the rate that was asked for, and all
+// turns have its sizes.
+func TestTrace(t *testing.T) {
+	rows := []llm.Row{{At: 0, Context: 5, Generated: 3}, {At: time.Second, Context: 6, Generated: 4}, {At: 4 * time.Second, Context: 7, Generated: 5}}
+	x, err := New(Options{Entries: entries(), Rate: 20, Trace: rows})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dice := rand.New(rand.NewPCG(1, 1))
+	a, b, c := x.gap(dice, 0), x.gap(dice, 1), x.gap(dice, 2)
+	if b < 3*a-time.Microsecond || b > 3*a+time.Microsecond || c != a || (a+b)/2-seconds(1/(10*guestEnds)) > time.Microsecond {
+		t.Errorf("%v, %v, %v; want 1 to 3, the mean a third of a second", a, b, c)
+	}
+	for i := range 100 {
+		if p := x.plan(dice, "s", i, time.Now()); p.kind != websocket && p.prompt != p.want+2 {
+			t.Fatalf("%+v is no row of the trace", p)
+		}
 	}
 }
 

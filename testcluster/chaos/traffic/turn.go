@@ -53,7 +53,7 @@ func (t *Traffic) plan(dice *rand.Rand, session string, number int, due time.Tim
 	}
 	p.prompt, p.want = 1+dice.IntN(300), 1+dice.IntN(2*t.opts.Tokens)
 	if n := uint64(len(t.opts.Trace)); n > 0 {
-		row := t.opts.Trace[t.next.Load()%n]
+		row := t.opts.Trace[t.rows.Add(1)%n]
 		p.prompt, p.want = row.Context, row.Generated
 	}
 	if p.kind == websocket {

@@ -1,0 +1,80 @@
+package membership
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/starling-lb/starling/node"
+	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/testcluster"
+)
+
+// TestSituationCopiedDirectory: a node is started on a copy of another's data directory,
+// which runs. It has no voice: it leads nothing, the others go on with the one they
+// know, and every session is where it was.
+func TestSituationCopiedDirectory(t *testing.T) {
+	t.Parallel()
+	twin, dirs := t.TempDir(), map[string]string{}
+	c := begin(t, 3, 2, func(cfg *node.Config) {
+		if cfg.Node.Name == "n4" {
+			cfg.Node.DataDir = twin
+		}
+		dirs[cfg.Node.Name] = cfg.Node.DataDir
+	})
+	all := func() {
+		t.Helper()
+		for i := range 3 {
+			eventually(t, settleTime, func() string { return settled(t, c.Node(i), 3) })
+		}
+	}
+	all()
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	homes := map[string]string{}
+	take := func() {
+		t.Helper()
+		for s := range 20 {
+			session := fmt.Sprint("s", s)
+			eventually(t, settleTime, func() string {
+				home, err := turn(client, c.Node(s%3), session)
+				if err != nil {
+					return err.Error()
+				}
+				if was := homes[session]; was != "" && was != home {
+					t.Errorf("session %s is at %s, and was at %s", session, home, was)
+				}
+				homes[session] = home
+				return ""
+			})
+		}
+	}
+	take()
+	id := get[api.Status](t, c.Node(2), "status").Node.ID
+	c.Kill(2)
+	if err := testcluster.CopyDir(twin, dirs["n3"]); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Restart(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	all()
+	if err := c.Add(t.Context()); err != nil {
+		t.Fatal(err) // it cannot know yet
+	}
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for range 24 { // for some time
+		<-tick.C
+		if s := get[api.Status](t, c.Node(3), "status"); s.Node.ID == id && s.Shards.Led > 0 {
+			t.Fatalf("the copy leads: %+v", s)
+		}
+		for i := range 2 {
+			if m := member(t, c.Node(i), id); m.Address != c.Node(2).GossipAddr() {
+				t.Fatalf("node %d takes the copy for the node: %+v", i, m)
+			}
+		}
+	}
+	all()
+	take()
+}
