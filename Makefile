@@ -86,6 +86,7 @@ sessions: ## one backend at a time, for minutes: real nodes stopped, killed and 
 
 netns: build ## real loss between real nodes in namespaces; needs root or user namespaces, iptables
 	bash .ci/netns.sh ./bin/starling $(NETNSFLAGS)
+	./bin/starling chaos --scenario loss --level namespaces --duration 12s
 
 lint: format vet staticcheck ## format, vet, staticcheck
 

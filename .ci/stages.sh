@@ -42,7 +42,7 @@ stage build make --no-print-directory build
 stage darwin env GOOS=darwin "$go" build ./...
 stage darwin-vet env GOOS=darwin "$go" vet ./...
 stage arrows "$go" test -count=1 -run '^TestArrows|^TestBinaryDependencies' ./node
-stage fuzz make --no-print-directory fuzz FUZZTIME=5s
+stage fuzz make --no-print-directory fuzz FUZZTIME=3s
 stage test make --no-print-directory test TESTFLAGS=-count=1
 stage sim make --no-print-directory sim SIMFLAGS='-quick -check'
 stage model make --no-print-directory model

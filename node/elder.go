@@ -53,19 +53,29 @@ func (n *Node) passTurns() {
 // awaitHeir waits while a turn would find nobody who knows of its session. The turn
 // is counted among those that ask when it returns.
 func (n *Node) awaitHeir(ctx context.Context) {
+	n.seeking.Add(1) // before the look: who is seen is waited for, who is not sees
+	if n.held.Load() == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, upTime)
 	defer cancel()
-	for {
-		n.seeking.Add(1) // before the look: who is seen is waited for, who is not sees
-		wait := n.held.Load()
-		if wait == nil || ctx.Err() != nil {
-			return
-		}
+	for wait := n.held.Load(); wait != nil && ctx.Err() == nil; wait = n.held.Load() {
 		n.seeking.Add(-1)
 		select {
 		case <-*wait:
 		case <-ctx.Done():
 		}
+		n.seeking.Add(1)
+	}
+}
+
+// apart is a proposal that may wait for a place for long: meanwhile its turn asks
+// nobody.
+func (n *Node) apart(ctx context.Context, propose func() string) func() string {
+	return func() string {
+		n.seeking.Add(-1)
+		defer n.awaitHeir(ctx)
+		return propose()
 	}
 }
 
@@ -106,7 +116,7 @@ func (n *Node) tell() {
 // carries is what this process still does.
 func (n *Node) carries() handover.Counts {
 	n.mu.Lock()
-	by := n.drain
+	by := n.upgrade.until
 	n.mu.Unlock()
 	c := handover.Counts{Version: Version().Version, Since: n.upgrade.from, Deadline: by, InFlight: n.proxy.InFlight(), Waiting: n.proxy.Waiting()}
 	for _, p := range n.proxy.Pools() {
@@ -173,9 +183,11 @@ func (n *Node) beginDeparture(ctx context.Context) bool {
 		return false
 	}
 	n.ready = false
-	n.drain, _ = ctx.Deadline()
-	n.cutting = ctx.Done()
-	n.log.Info("carrying on as an elder", "streams", n.proxy.InFlight(), "deadline", n.drain)
+	n.upgrade.until, _ = ctx.Deadline()
+	n.log.Info("carrying on as an elder", "streams", n.proxy.InFlight(), "deadline", n.upgrade.until)
+	if n.drain, n.cutting = n.upgrade.until, ctx.Done(); n.drain.IsZero() {
+		n.drain = time.Now()
+	}
 	return true
 }
 

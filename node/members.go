@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/starling-lb/starling/gossip"
 	"github.com/starling-lb/starling/node/api"
@@ -11,6 +12,9 @@ import (
 	"github.com/starling-lb/starling/proxy/backend"
 	"github.com/starling-lb/starling/shards/meta"
 )
+
+// metBy is when a node has met all others that are there.
+const metBy = time.Minute
 
 // Members answers GET /v1/members. A node alone is its only member.
 func (n *Node) Members() api.Members {
@@ -34,8 +38,8 @@ func (n *Node) Members() api.Members {
 		list = append(list, entry)
 		delete(agreed, m.ID)
 	}
-	for id, a := range agreed { // gossip has forgotten it
-		if a.State != meta.Removed {
+	for id, a := range agreed { // gossip has forgotten it, or has not met it yet
+		if a.State == meta.Dead || a.State != meta.Removed && time.Since(n.started) > metBy {
 			list = append(list, api.Member{ID: id, Name: a.Name, Zone: a.Zone, State: backend.MemberDead, Agreed: standing(a), Hosts: a.Hosts, Level: a.Level})
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
 	"github.com/starling-lb/starling/gossip"
@@ -72,10 +73,7 @@ func gathered(t *testing.T) (exposed map[string]string, words []string) {
 	}
 	joinBare(t, n)
 	addEngine(t, n)
-	families, err := n.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := gatherLed(t, n)
 	exposed = map[string]string{}
 	for _, f := range families {
 		if !strings.HasPrefix(f.GetName(), "starling_") {
@@ -143,6 +141,22 @@ func joinBare(t *testing.T, n *Node) {
 	for end := time.Now().Add(20 * time.Second); len(n.cluster.Load().ReportAges()) == 0; <-tick.C {
 		if time.Now().After(end) {
 			t.Fatal("the other node did not join")
+		}
+	}
+}
+
+// gatherLed waits until the node leads its shards: some metrics are of a leader's.
+func gatherLed(t *testing.T, n *Node) []*dto.MetricFamily {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(30 * time.Second); ; <-tick.C {
+		families, err := n.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		led := slices.ContainsFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "starling_shard_leader" })
+		if led || time.Now().After(end) {
+			return families
 		}
 	}
 }

@@ -113,7 +113,9 @@ func New(cfg Config, opt Options) (*Node, error) {
 		opt.Dial = (&net.Dialer{}).DialContext
 	}
 	if opt.Listen == nil {
-		opt.Listen = (&net.ListenConfig{}).Listen
+		var plain net.ListenConfig
+		plain.SetMultipathTCP(false) // connections do not inherit what bounds hostile clients
+		opt.Listen = plain.Listen
 	}
 	if opt.ListenPeers == nil {
 		opt.ListenPeers = opt.Listen
@@ -311,6 +313,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.upgrade.done.Wait()
 	err := n.disagree(ctx)
 	n.links.Load().Stop()
+	n.links.Load().Remove()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	err = errors.Join(err, n.leaveCluster(last), n.admin.Stop(last), n.dir.close())

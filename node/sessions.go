@@ -21,7 +21,7 @@ func (s sessions) Turn(ctx context.Context, pool string, key []byte, waited time
 	if r == nil {
 		return s.astray(pool, propose)
 	}
-	t, err := r.Turn(ctx, pool, key, waited, propose)
+	t, err := r.Turn(ctx, pool, key, waited, s.n.apart(ctx, propose))
 	if err != nil {
 		return nil, known(err)
 	}
@@ -104,7 +104,7 @@ func (t turn) Rebind(ctx context.Context, seen proxy.Home, reason string, propos
 	}
 	t.n.awaitHeir(ctx)
 	defer t.n.seeking.Add(-1)
-	h, err := t.Turn.Rebind(ctx, t.Turn.Home(), reason, propose)
+	h, err := t.Turn.Rebind(ctx, t.Turn.Home(), reason, t.n.apart(ctx, propose))
 	if err != nil {
 		return home(h), known(err)
 	}

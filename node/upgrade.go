@@ -37,6 +37,8 @@ type upgrade struct {
 	told context.CancelFunc // ends the telling
 	done sync.WaitGroup     // of the telling, and of what outlasts an upgrade that was undone
 	from time.Time          // when this one let go
+
+	until time.Time // when this one cuts what it still carries; zero: never. Node.mu guards it
 }
 
 // Succeeded is closed once another process has become this node: it is to stop, and

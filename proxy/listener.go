@@ -188,7 +188,6 @@ func (s *Server) dress(d *gate, nc net.Conn) net.Conn {
 	if d.keys == nil {
 		return nc
 	}
-	wire.Stint(nc)
 	if d.cfg.ProxyProtocol {
 		nc = wire.NewFront(nc, &s.stock)
 	}

@@ -54,6 +54,14 @@ func (y *layout) hang(gates []*gate) {
 	}
 }
 
+// bound has the kernel bound what clients may keep it busy with. What a node notices
+// itself comes first: it waits write_idle.
+func (y *layout) bound() {
+	for _, l := range y.listeners {
+		wire.Bound(l.socket, 2*l.gate.Load().timeouts.WriteIdle)
+	}
+}
+
 // Reload has another configuration in force, while streams run; or it fails, and
 // nothing has changed. Pools are the same by their names, listeners by their
 // addresses, backends as Update has it: what is the same keeps its streams, counts,
@@ -83,6 +91,7 @@ func (s *Server) Reload(ctx context.Context, cfg Config) error {
 	}
 	next.hang(gates)
 	s.now.Store(next)
+	next.bound()
 	s.accept(fresh)
 	for _, l := range was.listeners {
 		if !slices.Contains(next.listeners, l) {

@@ -134,6 +134,7 @@ func (s *Server) Start(ctx context.Context) error {
 		s.closeRecords()
 		return err
 	}
+	s.now.Load().bound()
 	s.warnDescriptors(wire.DescriptorLimit())
 	s.accept(s.now.Load().listeners)
 	s.tasks.Go(s.keysLoop)

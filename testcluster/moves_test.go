@@ -25,7 +25,6 @@ func sessionsAs(consistency string) func(*node.Config) {
 		sticky := *pool.Sticky
 		sticky.Consistency = consistency
 		pool.Sticky = &sticky
-		pool.Rebalance.Enabled = false // a crowd of turns is no reason to move
 		cfg.Pools[testcluster.PoolName] = pool
 	}
 }

@@ -131,7 +131,7 @@ func TestRebalancing(t *testing.T) {
 		pool := cfg.Pools[testcluster.PoolName]
 		pool.Policy = "least_connections" // by p2c, heavy turns would move sessions, too
 		pool.Placement.Knee = 1
-		pool.Rebalance.Interval, pool.Rebalance.MinResidence, pool.Rebalance.MaxRate = 500*time.Millisecond, 0, 0
+		pool.Rebalance.Enabled, pool.Rebalance.Interval, pool.Rebalance.MinResidence, pool.Rebalance.MaxRate = true, 500*time.Millisecond, 0, 0
 		cfg.Pools[testcluster.PoolName] = pool
 	}})
 	if err != nil {

@@ -54,6 +54,7 @@ func TestAskANode(t *testing.T) {
 		{"policy llm p2c --second random --share 0.25", 0, "llm p2c: policy changed\n"},
 		{"pools", 0, `POOL .*\nllm\s+p2c, 25% random\s+2\s.*\n`},
 
+		{"shards reset 1 --empty", 1, `starling: this node is alone.*\n`},
 		{"backend drain b9", 1, `starling: there is no backend "b9" .*\n`},
 		{"backend remove b9", 1, `starling: there is no backend "b9".*\n`},
 		{"backend weight b1 much", 1, `starling: weight "much": write a number from 1 to 1000\n`},

@@ -36,6 +36,7 @@ func showStatus(w io.Writer, s api.Status) {
 	fmt.Fprintf(w, "members\t%d of %d alive\n", s.Cluster.Alive, s.Cluster.Members)
 	showCluster(w, s)
 	fmt.Fprintf(w, "streams\t%d running, %d waiting\n", s.Streams.InFlight, s.Streams.Waiting)
+	showElders(w, s.Elders)
 	if s.Drain != nil {
 		end := "has no deadline"
 		if !s.Drain.Deadline.IsZero() {

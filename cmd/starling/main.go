@@ -43,7 +43,7 @@ func newRoot() *cobra.Command {
 		Version:       node.Version().Version,
 	}
 	root.SetVersionTemplate(versionText(node.Version()))
-	root.AddCommand(newServe(), newReload(), newUpgrade(), newCheck(), newDev(), newVersion(), newBackend(), newPolicy(), newRebalance(), newSession(), newMove(), newNode(), newRecover(), newKeys(), newChaos(), newChaosNode())
+	root.AddCommand(newServe(), newReload(), newUpgrade(), newCheck(), newDev(), newVersion(), newBackend(), newPolicy(), newRebalance(), newSession(), newMove(), newNode(), newRecover(), newKeys(), newChaos(), newChaosNode(), newBench())
 	root.AddCommand(newLists()...)
 	return root
 }

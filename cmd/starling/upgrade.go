@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,6 +44,17 @@ func newUpgrade() *cobra.Command {
 
 // upgradeTime is longer than a node tries.
 const upgradeTime = 2 * time.Minute
+
+// showElders tells what older processes of a node still carry.
+func showElders(w io.Writer, elders []api.Elder) {
+	for _, e := range elders {
+		end := "none is cut"
+		if !e.Deadline.IsZero() {
+			end = "it cuts what is left in " + time.Until(e.Deadline).Round(time.Second).String()
+		}
+		fmt.Fprintf(w, "elder\tprocess %d (%s) carries %d of them since %s; %s\n", e.PID, e.Version, e.InFlight, ago(e.Since), end)
+	}
+}
 
 func millis(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second)).Round(time.Millisecond)

@@ -277,6 +277,9 @@ func TestUpgrades(t *testing.T) {
 	if err != nil || s.Node.ID != id || len(s.Elders) != upgrades {
 		t.Errorf("the node is %v with elders %v, %v; it was %s", s.Node, s.Elders, err, id)
 	}
+	if code, said := r.command("status"); code != 0 || strings.Count(said, "elder ") != upgrades || !strings.Contains(said, fmt.Sprintf("carries %d of them since", each+each/4)) {
+		t.Errorf("exit %d, %s", code, said)
+	}
 	r.end()
 	r.streams.Wait()
 	within(t, dayLimit, r.alone)
@@ -307,7 +310,7 @@ func TestUpgrades(t *testing.T) {
 func TestAMoveWaitsForAnElder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.configure("node: {name: n1, data_dir: %s/data, drain_timeout: 5m}\nadmin: {address: 127.0.0.1:0}\nlisteners:\n  - {address: 127.0.0.1:0}\n%s", r.dir, r.pools("strict"))
+	r.configure("node: {name: n1, data_dir: %s/data, drain_timeout: 0s}\nadmin: {address: 127.0.0.1:0}\nlisteners:\n  - {address: 127.0.0.1:0}\n%s", r.dir, r.pools("strict"))
 	r.start()
 	r.events("s")
 	r.upgraded(func() { r.command("upgrade") })
@@ -464,6 +467,36 @@ func TestTheHeirDies(t *testing.T) {
 		t.Errorf("the elder ended with %d", code)
 	}
 	within(t, dayLimit, r.alone)
+}
+
+// TestTheElderDies: nothing is counted or waited for of an older process that has died.
+func TestTheElderDies(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.configure("node: {name: n1, data_dir: %s/data, drain_timeout: 5m}\nadmin: {address: 127.0.0.1:0}\nlisteners:\n  - {address: 127.0.0.1:0}\n%s", r.dir, r.pools("strict"))
+	r.start()
+	begun, broken := make(chan struct{}), make(chan error, 1)
+	go func() { broken <- stream(r.proxy, "s", func() { close(begun) }) }()
+	<-begun
+	elder, from := r.pid, r.home("s")
+	r.upgraded(func() { r.command("upgrade") })
+	within(t, dayLimit, func() string { return r.exact(1) })
+	if err := syscall.Kill(elder, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-broken; err == nil {
+		t.Error("a stream of a process that was killed ended whole")
+	}
+	within(t, dayLimit, r.alone)
+	within(t, dayLimit, func() string { return r.exact(0) })
+	to := map[string]string{"b1": "b2", "b2": "b1"}[from]
+	within(t, dayLimit, func() string {
+		r.command("move", "s", to, "--pool", "p")
+		if at := r.home("s"); at != to {
+			return "the session is at " + at
+		}
+		return ""
+	})
 }
 
 // TestSocketActivation: a node listens at the sockets that systemd hands in, tells it

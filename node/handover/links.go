@@ -99,6 +99,9 @@ func (l *Links) Stop() {
 	l.tasks.Wait()
 }
 
+// Remove takes the socket away, after Stop, where no other process takes its place.
+func (l *Links) Remove() { _ = os.Remove(filepath.Join(l.dir, socketName)) }
+
 func (l *Links) acceptLoop() {
 	for {
 		c, err := l.ln.Accept()

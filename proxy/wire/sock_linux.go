@@ -227,25 +227,29 @@ func inheritedOptions(raw syscall.RawConn) {
 
 // unsentMost is how much that a client has no room for the kernel takes from us, in
 // bytes. By itself it takes 4 MiB, and some hundred clients who read nothing fill
-// what it has for all connections of the machine. A listener cannot pass the option
-// on where it speaks multipath TCP, as Go's do.
+// what it has for all connections of the machine.
 const unsentMost = 256 << 10
 
-func stint(fd int) {
-	const notsentLowat = 25 // TCP_NOTSENT_LOWAT
-	_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, notsentLowat, unsentMost)
-}
-
-// Stint has the kernel take little for a client that reads nothing. What a Quick
-// listener accepts has it by itself.
-func Stint(nc net.Conn) {
-	t, ok := nc.(*net.TCPConn)
+// Bound has the kernel take no more than unsentMost for a client of the listener, and
+// end a connection whose client leaves what it was sent unanswered for so long, or has
+// no room for more (0: as the kernel likes, some 15 minutes): one that vanished says
+// nothing, and writes to it succeed until much is unsent. Connections that come later
+// have it; not those that Go's listeners of multipath TCP accept.
+func Bound(l net.Listener, silent time.Duration) {
+	t, ok := l.(syscall.Conn)
 	if !ok {
 		return
 	}
-	if raw, err := t.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { stint(int(fd)) })
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return
 	}
+	const notsentLowat, userTimeout = 25, 18 // TCP_NOTSENT_LOWAT, TCP_USER_TIMEOUT
+	ms := int(min(silent/time.Millisecond, 1<<30))
+	_ = raw.Control(func(fd uintptr) {
+		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, notsentLowat, unsentMost)
+		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, userTimeout, ms)
+	})
 }
 
 // Accept implements net.Listener.
@@ -275,7 +279,6 @@ func (a *acceptor) accept(fd uintptr) bool {
 		case syscall.EAGAIN:
 			return false
 		case nil:
-			stint(a.fd)
 			return true
 		}
 		a.err = os.NewSyscallError("accept4", a.err)

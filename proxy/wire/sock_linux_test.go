@@ -146,23 +146,19 @@ func TestLateWatchMeetsNobodyElse(t *testing.T) {
 	}
 }
 
-// What a client does not read stays with us, and not with the kernel.
-func TestStint(t *testing.T) {
-	for name, accept := range map[string]func(net.Listener) (net.Conn, error){
-		"quick": func(l net.Listener) (net.Conn, error) { return Quick(l).Accept() },
-		"plain": func(l net.Listener) (net.Conn, error) {
-			nc, err := l.Accept()
-			if err == nil {
-				Stint(nc)
-			}
-			return nc, err
-		},
-	} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+// What a client does not read stays with us, and not with the kernel; and one that has
+// no room for so long is gone.
+func TestBound(t *testing.T) {
+	for name, dress := range map[string]func(net.Listener) net.Listener{"quick": Quick, "plain": func(l net.Listener) net.Listener { return l }} {
+		var plain net.ListenConfig
+		plain.SetMultipathTCP(false)
+		l, err := plain.Listen(t.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
+		l = dress(l)
 		defer l.Close()
+		Bound(l, time.Second)
 		narrow := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 			return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
 		}}
@@ -171,16 +167,22 @@ func TestStint(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer far.Close()
-		near, err := accept(l)
+		near, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer near.Close()
-		if err := near.SetWriteDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+		if err := near.SetDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := near.Write(make([]byte, 16<<20)); !errors.Is(err, os.ErrDeadlineExceeded) || n > 2*unsentMost {
 			t.Errorf("%s: the kernel took %d KiB for a client that reads nothing, %v; want at most %d", name, n>>10, err, 2*unsentMost>>10)
+		}
+		if err := near.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := near.Read(make([]byte, 1)); !errors.Is(err, syscall.ETIMEDOUT) {
+			t.Errorf("%s: the connection of a client without room ends by %v", name, err)
 		}
 	}
 }

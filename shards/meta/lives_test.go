@@ -53,6 +53,29 @@ func (w *world) askToLeave(id string) error {
 	return err
 }
 
+// setAside has a node be drained, or takes that back.
+func (w *world) setAside(id string, aside bool) error {
+	m := w.newest()
+	n := m.Nodes[id]
+	n.State = Active
+	if aside {
+		n.State = Draining
+	}
+	_, err := w.nodes[id].keeper.Propose(context.Background(), Command{Op: OpNode, Key: id, Seen: m.Nodes[id].Revision, Node: &n})
+	w.say("%s is set aside %v: %v", id, aside, err)
+	return err
+}
+
+// nobodyRests takes back that nodes are set aside, of those that live.
+func (w *world) nobodyRests() error {
+	for id, n := range w.newest().Nodes {
+		if n.rests() && w.nodes[id].up {
+			return errors.Join(errLost, w.setAside(id, false))
+		}
+	}
+	return nil
+}
+
 // known says which node is gone and still counts: until then a move in which it has
 // a part may have to wait.
 func (w *world) known() error {
@@ -134,6 +157,7 @@ func TestRandomLives(t *testing.T) {
 				}
 			}
 			w.say("quiet")
+			w.until("nobody is set aside after quiet", time.Minute, w.nobodyRests)
 			w.until("the dead are known to be dead", deadAfter+30*time.Second, w.known)
 			w.until("the groups reach the map after quiet", time.Minute, w.settling())
 			w.until("all is well after quiet", 15*time.Minute, w.well)
@@ -161,7 +185,11 @@ func (w *world) harm() {
 			up++
 		}
 	}
-	switch w.r.IntN(9) {
+	switch w.r.IntN(10) {
+	case 7:
+		if n := w.newest().Nodes[b.id]; b.up && (n.State == Active || n.rests()) {
+			_ = w.setAside(b.id, !n.rests())
+		}
 	case 0:
 		if up < 7 {
 			w.say("%s joins", w.add("", w.r.IntN(5) > 0).id)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"time"
 
 	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/node/client"
 	"github.com/starling-lb/starling/testcluster"
 	"github.com/starling-lb/starling/testcluster/chaos/history"
 	"github.com/starling-lb/starling/testcluster/llm"
@@ -330,17 +332,21 @@ func (r *run) servers(target string) ([]*testcluster.Backend, error) {
 // addBackends starts backends and has an operator add them.
 func addBackends(ctx context.Context, r *run, s Step) (done, error) {
 	d := done{detail: fmt.Sprintf("%d more backends are added", s.Count)}
-	at, err := r.rig.ask(r.fork())
-	if err != nil {
-		return d, err
-	}
 	for range s.Count {
 		b, err := r.rig.addBackend(ctx)
 		if err != nil {
 			return d, err
 		}
 		d.target = append(d.target, b.ID)
-		if err := r.rig.client(at).Post(ctx, api.NewBackend{ID: b.ID, URL: b.URL(), Weight: 1, MaxStreams: r.scenario.Streams}, "pools", testcluster.PoolName, "backends"); err != nil {
+		entry := api.NewBackend{ID: b.ID, URL: b.URL(), Weight: 1, MaxStreams: r.scenario.Streams}
+		err = r.insist(ctx, func(ctx context.Context, at *client.Client) error {
+			err := at.Post(ctx, entry, "pools", testcluster.PoolName, "backends")
+			if isRefused(err, http.StatusConflict) {
+				return nil // an earlier try was heard after all
+			}
+			return err
+		})
+		if err != nil {
 			return d, fmt.Errorf("add %s: %w", b.ID, err)
 		}
 	}
@@ -369,14 +375,28 @@ func drain(ctx context.Context, r *run, s Step) (done, error) {
 	}
 	b := some[0]
 	verb := func(ctx context.Context, verb string) error {
-		at, err := r.rig.ask(r.fork())
-		if err != nil {
-			return err
-		}
-		return r.rig.client(at).Post(ctx, nil, "backends", b.ID, verb)
+		return r.insist(ctx, func(ctx context.Context, at *client.Client) error { return at.Post(ctx, nil, "backends", b.ID, verb) })
 	}
 	d := done{target: []string{b.ID}, detail: "an operator drains it", undo: func(ctx context.Context) error { return verb(ctx, "undrain") }}
 	return d, verb(ctx, "drain")
+}
+
+const insistTime = 20 * time.Second // for the cluster to take an operator's word
+
+// insist does what an operator does, at one node or another, until it is done: while
+// a fault lasts there may be nobody to agree to it.
+func (r *run) insist(ctx context.Context, do func(context.Context, *client.Client) error) error {
+	ctx, cancel := context.WithTimeout(ctx, insistTime)
+	defer cancel()
+	for {
+		at, err := r.rig.ask(r.fork())
+		if err == nil {
+			err = do(ctx, r.rig.client(at))
+		}
+		if err == nil || !pause(ctx, 500*time.Millisecond) {
+			return err
+		}
+	}
 }
 
 // moveOne asks for one move; whether it is made is not asked.

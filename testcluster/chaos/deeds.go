@@ -40,8 +40,9 @@ func kinds() (all []string) {
 	return all
 }
 
-// do is a step from its beginning to its end.
-func (r *run) do(ctx context.Context, s Step) {
+// do is a step from its beginning to its end. Of one that is there by chance it is no
+// trouble that it could not be done: other faults may stand against it.
+func (r *run) do(ctx context.Context, s Step, byChance bool) {
 	if err := r.wait(ctx, &s); err != nil {
 		r.trouble(s, err)
 		return
@@ -56,7 +57,7 @@ func (r *run) do(ctx context.Context, s Step) {
 		r.over(id, s, d)
 		return
 	}
-	if err != nil {
+	if err != nil && !byChance {
 		r.trouble(s, err)
 	}
 	r.note(id, s, d, err)
@@ -71,7 +72,7 @@ func (r *run) do(ctx context.Context, s Step) {
 	r.over(id, s, d)
 }
 
-const undoTime = time.Minute
+const undoTime = 2 * time.Minute
 
 // begin notes a fault before it is done, so that nothing that it does comes before it.
 func (r *run) begin(s Step) (id int) {

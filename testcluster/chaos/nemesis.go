@@ -40,7 +40,7 @@ func (r *run) nemesisLoop(ctx context.Context, n *Nemesis, dice *rand.Rand) {
 		if s.Fault == history.Pause && dice.IntN(2) == 0 {
 			s.For = 200*time.Millisecond + time.Duration(dice.Float64()*float64(2*time.Second)) // some within a lease
 		}
-		r.do(ctx, s)
+		r.do(ctx, s, true)
 	}
 }
 

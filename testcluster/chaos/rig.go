@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	drainTime = 15 * time.Second // that a node may take to end its streams; the longest take a few seconds
+	drainTime = 40 * time.Second // that a node may take to end its streams: longer than any client waits
 	shards    = 4
 	seedNodes = 3
 )

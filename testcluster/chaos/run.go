@@ -154,7 +154,7 @@ func (r *run) found(ctx context.Context) error {
 	}
 	for i := range r.scenario.Steps {
 		if s := r.scenario.Steps[i]; s.When == "bootstrap" {
-			all.Go(func() { r.do(ctx, s) })
+			all.Go(func() { r.do(ctx, s, false) })
 		}
 	}
 	all.Wait()
@@ -196,7 +196,7 @@ func (r *run) hurt(ctx context.Context) {
 		if s := r.scenario.Steps[i]; s.When != "bootstrap" {
 			r.hurting.Go(func() {
 				if pause(ctx, time.Until(began.Add(s.At))) {
-					r.do(ctx, s)
+					r.do(ctx, s, false)
 				}
 			})
 		}

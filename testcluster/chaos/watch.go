@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +16,6 @@ import (
 	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/node/client"
 	"github.com/starling-lb/starling/proxy/backend"
-	"github.com/starling-lb/starling/testcluster"
 	"github.com/starling-lb/starling/testcluster/chaos/history"
 )
 
@@ -319,157 +316,6 @@ func (r *run) reignLoop(ctx context.Context) {
 // own log is. Others may have heard of a term, and of its leader not yet.
 func ownWord(s api.Shard) bool {
 	return slices.ContainsFunc(s.Replicas, func(r api.Replica) bool { return r.Role == api.LeaderRole && r.Match > 0 })
-}
-
-const lastTries = 10
-
-// last are the dumps of the end. A busy machine has elections without being hurt, and
-// nodes are asked one after the other: where they speak of different reigns, or one
-// does not answer, they are asked again.
-func (r *run) last(ctx context.Context) (all []history.Dump) {
-	var err error
-	for range lastTries {
-		r.await(ctx, healTime, r.whole)
-		if all, err = r.dumps(ctx, true); err == nil && alike(all) {
-			return all
-		}
-	}
-	if err != nil {
-		r.history.Trouble = append(r.history.Trouble, err.Error())
-	}
-	return all
-}
-
-// alike tells whether dumps speak of the same leaders.
-func alike(all []history.Dump) bool {
-	for _, d := range all {
-		if len(d.Shards.Shards) != len(all[0].Shards.Shards) {
-			return false
-		}
-		for i, s := range d.Shards.Shards {
-			if s.Leader == "" || s.Leader != all[0].Shards.Shards[i].Leader {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// dumps are all that the nodes say of themselves; of sessions, too, where asked.
-func (r *run) dumps(ctx context.Context, sessions bool) (all []history.Dump, err error) {
-	for i, m := range r.rig.live() {
-		d := history.Dump{Node: m.name, At: time.Now()}
-		failed := errors.Join(
-			r.get(ctx, m, &d.Status, "status"), r.get(ctx, m, &d.Members, "members"), r.get(ctx, m, &d.Backends, "backends"),
-			r.get(ctx, m, &d.Shards, "shards"), r.get(ctx, m, &d.Streams, "streams"))
-		if failed == nil {
-			d.Metrics, failed = r.metrics(ctx, m)
-		}
-		if failed == nil && sessions && i == 0 { // the leaders answer, whomever one asks
-			d.Sessions, failed = r.homes(ctx, m)
-		}
-		if failed != nil {
-			err = errors.Join(err, fmt.Errorf("dump of %s: %w", m.name, failed))
-		}
-		all = append(all, d)
-	}
-	return all, err
-}
-
-// homes asks where all sessions live that turns were of.
-func (r *run) homes(ctx context.Context, m *member) (map[string]api.Session, error) {
-	all := map[string]api.Session{}
-	for _, t := range r.traffic.Turns() {
-		if _, known := all[t.Session]; known || t.Session == "" || !t.Whole {
-			continue
-		}
-		var s api.Session
-		switch err := r.get(ctx, m, &s, "sessions", testcluster.PoolName, t.Session); {
-		case err == nil:
-			all[t.Session] = s
-		case !isRefused(err, http.StatusNotFound):
-			return nil, err
-		}
-	}
-	return all, nil
-}
-
-const leaderTime = 10 * time.Second // for there to be one
-
-// leader is the node that leads most shards of sessions, or meta, as soon as there is
-// one.
-func (r *run) leader(ctx context.Context, meta bool) (name string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, leaderTime)
-	defer cancel()
-	for {
-		if name, err = r.leads(ctx, meta); err == nil || !pause(ctx, lookEvery) {
-			return name, err
-		}
-	}
-}
-
-func (r *run) leads(ctx context.Context, meta bool) (string, error) {
-	at, err := r.rig.ask(r.fork())
-	if err != nil {
-		return "", err
-	}
-	var list api.ShardList
-	if err := r.get(ctx, at, &list, "shards"); err != nil {
-		return "", err
-	}
-	led, most := map[string]int{}, ""
-	for _, s := range list.Shards {
-		if s.Leader == "" || (s.ID == 0) != meta {
-			continue
-		}
-		if led[s.Leader]++; most == "" || led[s.Leader] > led[most] {
-			most = s.Leader
-		}
-	}
-	if most == "" {
-		return "", errors.New("nobody leads")
-	}
-	return most, nil
-}
-
-// snapshots is a node that is writing a snapshot.
-func (r *run) snapshots(context.Context) (*member, bool) {
-	for _, m := range r.rig.up() {
-		at := filepath.Join(r.rig.dataDir(m), "snapshots")
-		deep, _ := filepath.Glob(filepath.Join(at, "*", "*", "*.tmp")) // the patterns are good
-		flat, _ := filepath.Glob(filepath.Join(at, "*", "*.tmp"))
-		if len(deep)+len(flat) > 0 {
-			return m, true
-		}
-	}
-	return nil, false
-}
-
-// steps tells whether a shard's membership is about to change.
-func (r *run) steps(ctx context.Context) (*member, bool) {
-	for _, m := range r.rig.up() {
-		var list api.ShardList
-		if r.get(ctx, m, &list, "shards") != nil {
-			continue
-		}
-		for _, s := range list.Shards {
-			if s.Step != nil {
-				return nil, true
-			}
-		}
-		return nil, false
-	}
-	return nil, false
-}
-
-// founds tells whether a cluster is being founded: some node has a map.
-func (r *run) founds(context.Context) (*member, bool) {
-	for _, m := range r.rig.up() {
-		if _, err := os.Stat(filepath.Join(r.rig.dataDir(m), "map.json")); err == nil {
-			return nil, true
-		}
-	}
-	return nil, false
 }
 
 func isRefused(err error, status int) bool {

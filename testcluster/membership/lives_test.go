@@ -27,9 +27,8 @@ var (
 
 // Bounds of a life.
 const (
-	mostNodes  = 6
-	shortDeeds = 6
-	fullDeeds  = 30
+	mostNodes = 6
+	fullDeeds = 30
 )
 
 // TestRandomLives: nodes join, leave, are drained, die and come back, the one that
@@ -46,12 +45,8 @@ func TestRandomLives(t *testing.T) {
 
 func live(t *testing.T, seed uint64) {
 	w := newTown(t, seed)
-	deeds := shortDeeds
-	if *full {
-		deeds = fullDeeds
-	}
-	for range deeds {
-		w.deed()
+	for _, do := range w.deeds() {
+		do()
 		w.pause(1500 * time.Millisecond)
 	}
 	w.quiet()
@@ -167,28 +162,32 @@ func (w *town) running() (all []int) {
 	return all
 }
 
-// deed is the next thing that happens.
-func (w *town) deed() {
-	all := w.running()
-	one := all[w.r.IntN(len(all))]
-	switch kind := w.r.IntN(12); {
-	case kind < 2 && len(w.dirs) < mostNodes:
-		w.join()
-	case kind < 4 && len(all) > 3:
-		w.leave(one)
-	case kind < 6:
-		w.drain(one)
-	case kind < 8:
-		w.kill(w.decider(one), false)
-	case kind == 8 && *full:
-		w.kill(one, true)
-	default:
-		w.kill(one, false)
+// deeds are what is to happen: of all kinds one at least, in any order, and in the long
+// form whatever comes then.
+func (w *town) deeds() []func() {
+	all := []func(){w.leave, w.drain, w.killDecider, w.kill, w.killDecider}
+	w.r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	all = append([]func(){w.join}, all...) // or none could leave
+	if !*full {
+		return all
 	}
+	for len(all) < fullDeeds {
+		more := []func(){w.join, w.leave, w.drain, w.drain, w.kill, w.kill, w.killDecider, w.wipe}
+		all = append(all, more[w.r.IntN(len(more))])
+	}
+	return all
+}
+
+// anyone is a node that runs.
+func (w *town) anyone() int {
+	all := w.running()
+	return all[w.r.IntN(len(all))]
 }
 
 func (w *town) join() {
-	w.t.Helper()
+	if len(w.dirs) >= mostNodes {
+		return
+	}
 	if err := w.c.Add(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
@@ -198,7 +197,11 @@ func (w *town) join() {
 }
 
 // leave has a node leave for good; it takes its time.
-func (w *town) leave(i int) {
+func (w *town) leave() {
+	if len(w.running()) < 4 {
+		return // three are needed
+	}
+	i := w.anyone()
 	n := w.node(i)
 	if err := admin(w.t, n).Post(w.t.Context(), nil, "node", "leave"); err != nil {
 		w.say("n%d cannot leave: %v", i+1, err)
@@ -206,6 +209,9 @@ func (w *town) leave(i int) {
 	}
 	w.mu.Lock()
 	w.up[i] = false
+	if w.drained == i+1 {
+		w.drained = 0 // to take that back would take back that it leaves
+	}
 	w.mu.Unlock()
 	w.say("n%d leaves", i+1)
 	w.leaves.Go(func() {
@@ -226,7 +232,8 @@ func (w *town) leave(i int) {
 }
 
 // drain sets a node aside, or takes that back.
-func (w *town) drain(i int) {
+func (w *town) drain() {
+	i := w.anyone()
 	w.mu.Lock()
 	was := w.drained
 	w.drained = 0
@@ -248,6 +255,10 @@ func (w *town) verb(i int, verb string) {
 	}
 }
 
+func (w *town) kill()        { w.die(w.anyone(), false) }
+func (w *town) killDecider() { w.die(w.decider(w.anyone()), false) }
+func (w *town) wipe()        { w.die(w.anyone(), true) }
+
 // decider is the node that leads shard 0, where that is known and it runs.
 func (w *town) decider(or int) int {
 	var l api.ShardList
@@ -262,14 +273,16 @@ func (w *town) decider(or int) int {
 	return or
 }
 
-// kill has a node die and come back, on its disk or on an empty one. It waits until
-// that costs no shard its majority: a shard that has one voter, or misses some, must
-// not lose another.
-func (w *town) kill(i int, wipe bool) {
-	if !w.spares(i) {
-		w.say("n%d would be missed", i+1)
-		return
-	}
+// die has a node die and come back, on its disk or on an empty one, as soon as that
+// costs no shard its majority: one that has one voter, or misses some, must not lose
+// another.
+func (w *town) die(i int, wipe bool) {
+	eventually(w.t, settleTime+2*time.Minute, func() string { // a node that lost its disk is missed until it is dead, who it was
+		if !w.spares(i) {
+			return fmt.Sprintf("n%d would be missed", i+1)
+		}
+		return ""
+	})
 	w.mu.Lock()
 	w.up[i], w.gone[i] = false, true
 	w.mu.Unlock()

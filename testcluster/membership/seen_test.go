@@ -85,6 +85,15 @@ func TestWhatIsSeen(t *testing.T) {
 		}
 		return replicasAre(t, c.Node(1), drained, backend.MemberAlive)
 	})
+	c.Kill(1)
+	c.Kill(2)
+	eventually(t, settleTime, func() string {
+		s := get[api.Status](t, c.Node(0), "status")
+		if s.Cluster.MetaQuorum || s.Cluster.Alive != 1 || s.Shards.WithoutLeader != 4 || !strings.Contains(s.Cluster.Paused, "look dead") {
+			return fmt.Sprintf("alone again it says %+v, %+v", s.Cluster, s.Shards)
+		}
+		return ""
+	})
 }
 
 // rests says what keeps a node from being seen as drained: it leads nothing and keeps

@@ -2,6 +2,7 @@ package promise_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -163,6 +164,27 @@ func (l *ledger) overlaps() (all []overlap, moved int) {
 		moved += len(homes) - 1
 	}
 	return all, moved
+}
+
+// until returns a context that ends after a time, once there were so many streams and
+// some session was seen at a second backend; at the latest when the test must.
+func (l *ledger) until(t *testing.T, least time.Duration, streams int) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), least+2*time.Minute)
+	t.Cleanup(cancel)
+	go func() {
+		pauseFor(ctx, least)
+		for ctx.Err() == nil {
+			_, moved := l.overlaps()
+			l.mu.Lock()
+			total := l.total
+			l.mu.Unlock()
+			if moved > 0 && total >= streams {
+				cancel()
+			}
+			pauseFor(ctx, 200*time.Millisecond)
+		}
+	}()
+	return ctx
 }
 
 // line is what a node's log says of a stream.

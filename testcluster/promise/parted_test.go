@@ -57,8 +57,7 @@ func TestOneBackendThroughPartitions(t *testing.T) {
 func (s *stage) parted(t *testing.T, strict bool) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	ctx, cancel := context.WithTimeout(t.Context(), lasts())
-	defer cancel()
+	ctx := s.until(t, lasts(), 40)
 	var urls, asked []string // kept over restarts
 	for i := range 3 {
 		urls, asked = append(urls, s.Node(i).URL()), append(asked, s.Node(i).AdminURL())

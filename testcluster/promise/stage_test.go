@@ -46,7 +46,8 @@ const (
 
 const pool = testcluster.PoolName
 
-// lasts is how long the long runs take.
+// lasts is how long the long runs take at least: until they have shown something, on a
+// busy machine.
 func lasts() time.Duration {
 	if *full {
 		return 3 * time.Minute

@@ -30,8 +30,7 @@ func TestOneBackendAtATime(t *testing.T) {
 func oneAtATime(t *testing.T, h *theatre, strict bool) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	ctx, cancel := context.WithTimeout(t.Context(), lasts())
-	defer cancel()
+	ctx := h.until(t, lasts(), 60)
 	browser := &http.Client{Timeout: 8 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	var all sync.WaitGroup
 	var answered, refused atomic.Int64

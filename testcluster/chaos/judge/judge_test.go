@@ -217,6 +217,10 @@ func TestCheckersCatch(t *testing.T) {
 			t.fault(history.Kill, 19, 22, "n2", "n2")
 			refuse(t, "no_leader", 20, 20.1)
 		}, "P4"},
+		{"strict refuses, and nothing was done", func(t *tale) {
+			t.Consistency = "strict"
+			refuse(t, "no_leader", 20, 20.1)
+		}, "P4"},
 		{"strict waits for an election", func(t *tale) {
 			t.Consistency = "strict"
 			t.fault(history.Kill, 19, 22, "n2", "n2")

@@ -57,9 +57,6 @@ func bindingBugs() []mutant {
 			{"shards/section.go", "		running := l != nil && l.turns > 0\n", "		running := false\n"}}},
 		{"rival-backends", "each node guesses for itself where a session lives", "P4", "quorum", "", []edit{
 			{"shards/fallback.go", "		backend = r.set(t.pool).Choose(t.session, r.Fates.Usable)", "		other := t.session\n		copy(other[:8], r.Node)\n		backend = r.set(t.pool).Choose(other, r.Fates.Usable)"}}},
-		{"no-rejoin", "nodes do not look for those that a split took away", "recover", "cut", "", []edit{
-			{"gossip/join.go", "		case try > 0:\n			c.askMissing(ctx, try, time.Since(began))", "		case try < 0:\n			c.askMissing(ctx, try, time.Since(began))"},
-			{"gossip/join.go", "		case alone:\n", "		case alone && time.Since(began) < 10*time.Second:\n"}}},
 		{"merge-adds", "what a node reports is added to what it reported before", "P9", "peace", "", []edit{
 			{"gossip/reports.go", "	e := backend.Elsewhere{Nodes: len(s.peers.list), Stale: s.stale}", "	e := backend.Elsewhere{Nodes: len(s.peers.list), Stale: s.stale, InFlight: before.elsewhere[id].InFlight}"}}},
 		{"own-verdict", "a node believes no checks but its own", "views", "sick", "", []edit{

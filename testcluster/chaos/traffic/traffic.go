@@ -50,7 +50,7 @@ func orDefault[T comparable](v *T, or T) {
 
 const (
 	leaving   = 0.04 // share of the turns whose client leaves midway
-	sideways  = 0.1  // share of a regular's turns that have another beside them
+	sideways  = 0.2  // share of a regular's turns that have another begin beside them, within a second
 	guestEnds = 0.3  // chance that a guest's turn was its last
 )
 
@@ -182,10 +182,15 @@ func (t *Traffic) regular(i int) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	for n := 0; t.wait(time.Until(due)); {
-		a, b := t.plan(dice, session, n, due), t.plan(dice, session, n+1, due)
+		later := seconds(dice.Float64())
+		a, b := t.plan(dice, session, n, due), t.plan(dice, session, n+1, due.Add(later))
 		if n++; dice.Float64() < sideways {
 			n++
-			beside.Go(func() { t.take(b) })
+			beside.Go(func() {
+				if t.wait(time.Until(b.due)) {
+					t.take(b)
+				}
+			})
 		}
 		t.take(a)
 		due = due.Add(think())
