@@ -24,9 +24,8 @@ type client struct {
 	refused  refusal
 	ousted   bool // it had to make room; the server's mu guards it
 
-	asked  atomic.Bool  // a request has come
 	born   int64        // in ns since 1970
-	rested atomic.Int64 // likewise, when its last stream had ended; 0: none has
+	rested atomic.Int64 // likewise, when its last stream had ended, or born while its first runs; 0: no request has come
 	home   *home        // where it is counted; nil: nowhere
 
 	stream Stream
@@ -60,7 +59,7 @@ func (c *client) Left() { c.stream.giveUp(backend.ClientLeft, "") }
 // hangUp ends a connection that waits for another request. One that is about
 // to bring its first gets a moment, to be told that it should go elsewhere.
 func (c *client) hangUp() {
-	if c.asked.Load() || time.Now().UnixNano()-c.born > int64(time.Second) {
+	if c.rested.Load() != 0 || time.Now().UnixNano()-c.born > int64(time.Second) {
 		c.conn.HangUp()
 	}
 }
@@ -113,7 +112,7 @@ func (c *client) Handle(err error) (again bool) {
 	if err == nil && c.ready() {
 		return !c.close
 	}
-	c.asked.Store(true)
+	c.rested.CompareAndSwap(0, c.born)
 	c.stream.begin()
 	c.identify()
 	c.follow()

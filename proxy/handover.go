@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/starling-lb/starling/proxy/backend"
@@ -110,8 +111,10 @@ type End struct {
 // bequest counts the streams that end after their sockets were handed over, for
 // whoever has them to count on.
 type bequest struct {
+	on atomic.Bool // they were
+
 	mu sync.Mutex
-	by map[End]int64 // nil: they were not
+	by map[End]int64 // nil: as long as they were not
 }
 
 func (b *bequest) begin() {
@@ -120,9 +123,13 @@ func (b *bequest) begin() {
 	if b.by == nil {
 		b.by = map[End]int64{}
 	}
+	b.on.Store(true)
 }
 
 func (b *bequest) add(e End) {
+	if !b.on.Load() { // as all the time but once
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.by != nil {

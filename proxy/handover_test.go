@@ -58,7 +58,7 @@ func pausing(t *testing.T, r *rig) {
 			}
 		})
 	}
-	for range 200 {
+	for range 60 {
 		if err := r.server.Pause(); err != nil {
 			t.Fatal(err)
 		}
@@ -127,6 +127,12 @@ func TestLeaveServesKeptConnections(t *testing.T) {
 	slow := r.arrived()
 	slow.send(whole[:len(whole)-1])
 	runs.answer()
+	eventually(t, patience, func() string { // the client has the answer before it is counted
+		if n := r.server.InFlight(); n != 1 {
+			return fmt.Sprintf("%d streams run", n)
+		}
+		return ""
+	})
 	at := r.server.Addrs()[0]
 	report := make(chan proxy.Report, 1)
 	go func() { report <- r.server.Leave(context.Background(), patience) }()

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -80,9 +81,12 @@ func TestCrowdMakesRoom(t *testing.T) {
 			if n := r.metric(t, "client_connections_displaced_total"); n != 1 {
 				t.Errorf("%v were closed for one, want 1", n)
 			}
-			if n := endedOf(crowd); n != 1 {
-				t.Errorf("%d of the crowd were closed, want 1", n)
-			}
+			settles(t, func() string {
+				if n := endedOf(crowd); n != 1 {
+					return fmt.Sprintf("%d of the crowd were closed, want 1", n)
+				}
+				return ""
+			})
 			if n := r.log.count("the listener is full"); n != 1 {
 				t.Errorf("%d warnings, want 1", n)
 			}
@@ -249,4 +253,29 @@ func (r *door) empties(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// Who was taken in just before the end of a drain is told that the node drains.
+func TestNewcomersHearOfTheDrain(t *testing.T) {
+	r := newDoor(t, func(g *plan) { g.tune = func(s *Server) { s.newcomerTime = doorWait } }, echo(t))
+	r.Drain()
+	c := r.dial(t)
+	r.seated(t, 1)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		ctx, cancel := context.WithTimeout(context.Background(), doorWait)
+		defer cancel()
+		r.Stop(ctx)
+	}()
+	settles(t, func() string {
+		if other, err := net.Dial("tcp", r.addr); err == nil {
+			other.Close()
+			return "the listener is open"
+		}
+		return ""
+	})
+	resp, _ := ask(t, c, get)
+	wantStatus(t, resp, 503, backend.CodeDraining)
+	<-stopped
 }

@@ -86,6 +86,7 @@ type Server struct {
 	replay   atomic.Int64 // bytes of requests' bodies that are kept for another try
 
 	keysEvery, resolveEvery time.Duration // what the loops of these names wait
+	newcomerTime            time.Duration
 
 	mu      sync.Mutex
 	clients map[*client]struct{}
@@ -99,7 +100,7 @@ type Server struct {
 func New(cfg Config, opt Options) (*Server, error) {
 	s := &Server{
 		cfg: cfg, opt: opt, log: opt.Logger, clients: map[*client]struct{}{}, hands: make(chan *client),
-		keysEvery: keysEvery, resolveEvery: resolveEvery,
+		keysEvery: keysEvery, resolveEvery: resolveEvery, newcomerTime: newcomerTime,
 	}
 	s.ends.begin()
 	if s.opt.Resolve == nil {
@@ -203,6 +204,7 @@ func (s *Server) Stop(ctx context.Context) Report {
 	s.Drain()
 	s.awaitIdle(ctx)
 	s.closeListeners()
+	s.awaitNewcomers(ctx)
 	s.cut()
 	s.watcher.Stop()
 	s.closeRecords()
@@ -225,6 +227,27 @@ func (s *Server) awaitIdle(ctx context.Context) {
 			s.each(func(c *client) { c.hangUp() })
 		}
 	}
+}
+
+// newcomerTime is how long a drain that is over waits for connections that it took
+// in just before, to be told so instead of being closed without a word.
+const newcomerTime = 500 * time.Millisecond
+
+func (s *Server) awaitNewcomers(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.newcomerTime)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for s.open() > 0 && ctx.Err() == nil {
+		<-tick.C
+	}
+}
+
+// open counts the connections of clients.
+func (s *Server) open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.clients)
 }
 
 // older counts the connections that are older than the drain.

@@ -60,11 +60,14 @@ func countRun(f files, m *Map, self string, run uint64) ([]uint64, error) {
 }
 
 // LookBack asks the others that run whether this node's directory is as it was
-// left, before a replica of it may vote. Who is alone cannot know, and goes on.
+// left, before a replica of it may vote. Who is alone cannot know, and goes on; so
+// does who gets no answers in two seconds.
 func (k *Keeper) LookBack(ctx context.Context) {
+	ctx, enough := context.WithTimeout(ctx, 2*lookTime)
+	defer enough()
 	own, peers := k.Map(), k.o.Neighbours.Peers()
 	for id, p := range peers {
-		if id == k.o.Self || !p.Alive || own == nil {
+		if id == k.o.Self || !p.Alive || own == nil || ctx.Err() != nil {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, lookTime)

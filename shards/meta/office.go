@@ -97,7 +97,12 @@ func (k *Keeper) observe() map[string]Peer {
 // Pauses says why nothing is repaired while the nodes are as they are; "": it is.
 func (k *Keeper) Pauses() string {
 	m := k.Map()
-	if m == nil || !(&plan{m: m, seen: Seen{Peers: k.observe()}}).panics() {
+	switch {
+	case m == nil:
+		return ""
+	case k.fenced():
+		return "the cluster was recovered without this node, which waits for the map of those that did it"
+	case !(&plan{m: m, seen: Seen{Peers: k.observe()}}).panics():
 		return ""
 	}
 	return fmt.Sprintf("more than a third of the nodes look dead, which is probably the network: no node is declared dead, and no replica is replaced, before those have been gone for %v", panicFor)

@@ -103,7 +103,7 @@ func (p *plan) fate(id string, n Node, peer Peer, panics bool) NodeState {
 func (p *plan) panics() bool {
 	nodes, gone := 0, 0
 	for id, n := range p.m.Nodes {
-		if n.State != Active && n.State != Draining && !(n.State == Dead && p.m.used(id)) || p.seen.Peers[id].Gone >= panicFor {
+		if n.State != Active && !((n.State == Dead || n.State == Draining) && p.m.used(id)) || p.seen.Peers[id].Gone >= panicFor {
 			continue
 		}
 		nodes++

@@ -310,6 +310,33 @@ func TestSituationDrainedNodeWithoutAnother(t *testing.T) {
 	})
 }
 
+// TestSituationDrainedNodesAreSwitchedOff: whoever was drained and holds nothing may be
+// switched off: that is no sign of a network that failed, and a node that dies then is
+// replaced as ever.
+func TestSituationDrainedNodesAreSwitchedOff(t *testing.T) {
+	w := begin(t, 1, 7, 8)
+	for _, id := range []string{"n05", "n06", "n07"} {
+		w.until(id+" is set aside", time.Minute, func() error { return w.setAside(id, true) })
+	}
+	w.until("they hold nothing", 10*time.Minute, func() error {
+		for _, id := range []string{"n05", "n06", "n07"} {
+			if w.newest().used(id) {
+				return fmt.Errorf("%s holds replicas", id)
+			}
+		}
+		return w.reached()
+	})
+	for _, id := range []string{"n05", "n06", "n07", "n04"} {
+		w.nodes[id].stop()
+	}
+	w.until("n04 is replaced", 5*time.Minute, func() error {
+		if m := w.newest(); m.used("n04") {
+			return fmt.Errorf("it is %+v", m.Nodes["n04"])
+		}
+		return w.reached()
+	})
+}
+
 func TestSituationPureProxy(t *testing.T) {
 	w := begin(t, 1, 3, 4)
 	w.add("", false)

@@ -106,7 +106,7 @@ func (r *run) run(ctx context.Context) error {
 		if errors.Is(err, errUnfounded) && ctx.Err() == nil {
 			return nil // which is for judge to say
 		}
-		return err
+		return errors.Join(err, ctx.Err()) // which may be why
 	}
 	rows, err := r.scenario.Traffic.rows()
 	if err != nil {

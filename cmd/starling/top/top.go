@@ -30,9 +30,13 @@ const (
 
 // Run shows the node until ctx ends or somebody presses q.
 func Run(ctx context.Context, node Node, every time.Duration, in io.Reader, out io.Writer) error {
+	return run(ctx, node, every, in, out)
+}
+
+func run(ctx context.Context, node Node, every time.Duration, in io.Reader, out io.Writer, more ...tea.ProgramOption) error {
 	ctx, stop := context.WithCancel(ctx)
 	m := &model{ctx: ctx, node: node, every: every, width: 80, height: 24}
-	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out))
+	p := tea.NewProgram(m, append(more, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out))...)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -184,7 +185,7 @@ func TestOrders(t *testing.T) {
 		{"w esc", "weight of b1", ""},
 		{"2 d y", "drain lb-1, the node that is asked?", "node/drain null"},
 		{"2 u y", "undrain lb-1", "node/undrain null"},
-		{"4 r y", "switch the moving of sessions of llm off?", `pools/llm/rebalance {"enabled":false}`},
+		{"4 down r y", "switch the moving of sessions of llm off?", `pools/llm/rebalance {"enabled":false}`},
 	} {
 		f := newFake(t)
 		m := seen(t, f, 80, 24)
@@ -238,21 +239,15 @@ func TestNamesAreText(t *testing.T) {
 
 // All of it once, on a terminal that is a pair of pipes.
 func TestRun(t *testing.T) {
-	in, keys, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	screen, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer keys.Close()
-	defer in.Close()
-	defer screen.Close()
+	in, keys := io.Pipe()
+	screen, out := io.Pipe()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(t.Context(), newFake(t), 100*time.Millisecond, in, out)
+		done <- run(ctx, newFake(t), 100*time.Millisecond, in, out, tea.WithWindowSize(80, 24))
 		out.Close()
+		keys.Close() // which ends who reads keys
 	}()
 	var text []byte
 	buf := make([]byte, 4096)
@@ -263,9 +258,7 @@ func TestRun(t *testing.T) {
 		}
 		if !quit && strings.Contains(string(text), "drain backend") && strings.Contains(string(text), "b3") {
 			quit = true
-			if _, err := keys.WriteString("q"); err != nil {
-				t.Error(err)
-			}
+			go func() { _, _ = keys.Write([]byte("q")) }() // it is read, or the pipe is closed
 		}
 	}
 	if err := <-done; err != nil {

@@ -59,5 +59,6 @@ func (t *Traffic) read(at history.Entry, session string) (history.Read, bool) {
 	}
 	_, _ = io.Copy(io.Discard, body) // so that the connection can be kept
 	r.Ended, r.Backend, r.Epoch, r.Guess = time.Now(), s.Backend, s.Epoch, s.Provisional
-	return r, resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusNotFound
+	told := resp.StatusCode == http.StatusOK && s.Backend != "" // while a change is on its way nobody may say
+	return r, told || resp.StatusCode == http.StatusNotFound
 }

@@ -134,9 +134,14 @@ func TestRefusalsSayWhy(t *testing.T) {
 // TestReads: nodes are asked where sessions live.
 func TestReads(t *testing.T) {
 	b := llm.ForTest(t, llm.Options{Speed: 20})
+	held := false // one question at a time
 	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "-0") {
 			w.WriteHeader(404)
+			return
+		}
+		if held = !held; held {
+			_ = json.NewEncoder(w).Encode(api.Session{Held: true}) // which says nothing
 			return
 		}
 		_ = json.NewEncoder(w).Encode(api.Session{Backend: "b1", Epoch: 3})
