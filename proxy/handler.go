@@ -22,7 +22,10 @@ type client struct {
 	trusted  bool
 	secure   bool // it came by TLS, to this node or to who relays it
 	refused  refusal
-	ousted   bool // it had to make room; the server's mu guards it
+	ousted   bool   // it had to make room; the server's mu guards it
+	close    bool   // the connection ends after this exchange
+	ending   ending // and how
+	detached bool   // the answer goes on without this goroutine
 
 	born   int64        // in ns since 1970
 	rested atomic.Int64 // likewise, when its last stream had ended, or born while its first runs; 0: no request has come
@@ -31,10 +34,6 @@ type client struct {
 	stream Stream
 	down   wire.Relay  // the answer's body
 	events wire.Events // in the answer, where the log counts them
-	close  bool        // the connection ends after this exchange
-	ending ending      // and how
-
-	detached bool // the answer goes on without this goroutine
 
 	*desk      // while a goroutine serves
 	gist  gist // while none does

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
 	"time"
@@ -203,7 +204,7 @@ func (s *Server) guests(c *client, most int64, now time.Time) []*client {
 			most, many = n, append(many[:0], o)
 		case n == most && len(many) > 0 && len(many) < share:
 			many = append(many, o)
-		case len(long) < share && now.UnixNano()-max(o.born, o.rested.Load()) > int64(longWait):
+		case len(long) < share && now.UnixNano()-cmp.Or(o.rested.Load(), o.born) > int64(longWait):
 			long = append(long, o)
 		}
 	}

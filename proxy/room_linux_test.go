@@ -131,8 +131,7 @@ func TestLongWaitMakesRoom(t *testing.T) {
 	settles(t, func() string {
 		r.mu.Lock()
 		for c := range r.clients {
-			c.born = time.Now().Add(-longWait - time.Second).UnixNano()
-			c.rested.Store(c.born)
+			c.rested.Store(time.Now().Add(-longWait - time.Second).UnixNano())
 		}
 		r.mu.Unlock()
 		if resp, _ := ask(t, r.dial(t), get); resp.StatusCode != 200 {

