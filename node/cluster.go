@@ -21,7 +21,7 @@ func (n *Node) joinCluster(ctx context.Context) error {
 	}
 	self := gossip.Meta{
 		Name: n.cfg().Node.Name, Zone: n.cfg().Node.Zone, Version: Version().Version, ConfigHash: n.cfg().Hash(),
-		Cluster: n.clusterID(), Proxy: n.ProxyAddrs()[0], Admin: n.AdminAddr(), Level: quorum.Level, Expect: uint8(n.cfg().Cluster.BootstrapExpect),
+		Cluster: n.clusterID(), Proxy: n.ProxyAddrs()[0], Admin: n.tellAdmin(), Level: quorum.Level, Expect: uint8(n.cfg().Cluster.BootstrapExpect),
 		Draining: n.isAside(),
 	}
 	if n.cfg().Shards.Host {

@@ -44,6 +44,13 @@ func openDataDir(path string) (*dataDir, error) {
 	return d, nil
 }
 
+// entered tells whether others than the owner may enter the directory: one that was
+// there before has the mode that it was given.
+func (d *dataDir) entered() bool {
+	is, err := os.Stat(d.path)
+	return err == nil && is.Mode().Perm()&0o077 != 0
+}
+
 func (d *dataDir) close() error { return d.lock.Close() }
 
 func identify(path string) (string, error) {

@@ -135,12 +135,15 @@ func (n *Node) carries() handover.Counts {
 	return c
 }
 
-func (n *Node) listStreams(limit int) json.RawMessage {
-	text, err := json.Marshal(n.own(limit))
-	if err != nil {
-		panic("BUG: " + err.Error())
+func (n *Node) listStreams(limit int) (list []json.RawMessage) {
+	for _, s := range n.own(limit) {
+		text, err := json.Marshal(s)
+		if err != nil {
+			panic("BUG: " + err.Error())
+		}
+		list = append(list, text)
 	}
-	return text
+	return list
 }
 
 // depart is Stop where another process is the node: nothing of it ends but what this

@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/node/handover"
+	"github.com/starling-lb/starling/node/quorum"
 	"github.com/starling-lb/starling/proxy"
 	"github.com/starling-lb/starling/proxy/backend"
 )
@@ -18,26 +19,44 @@ import (
 // picks and what it tells others are of both.
 
 // host is what this process does for them.
-type host struct{ n *Node }
+type host struct {
+	n    *Node
+	over *quorum.Quorum // of a life of this process that is over: it would ask by this host; nil: there was none
+}
 
 var _ handover.Host = host{}
 
-var errNoSessions = errors.New("this node keeps no sessions")
+var (
+	errNoSessions = errors.New("this node keeps no sessions")
+	errNotYet     = errors.New("this process takes the node back just now; ask again")
+)
+
+// now is what elders ask by.
+func (h host) now() (*quorum.Quorum, error) {
+	switch q := h.n.quorum.Load(); q {
+	case nil:
+		return nil, errNoSessions
+	case h.over:
+		return nil, errNotYet
+	default:
+		return q, nil
+	}
+}
 
 // Call asks a node for an elder.
 func (h host) Call(ctx context.Context, node, service string, question []byte) ([]byte, error) {
-	q := h.n.quorum.Load()
-	if q == nil {
-		return nil, errNoSessions
+	q, err := h.now()
+	if err != nil {
+		return nil, err
 	}
 	return q.Relay(ctx, node, service, question)
 }
 
 // Feed follows a feed for an elder.
 func (h host) Feed(ctx context.Context, node, service string, opening []byte, send func([]byte) error) error {
-	q := h.n.quorum.Load()
-	if q == nil {
-		return errNoSessions
+	q, err := h.now()
+	if err != nil {
+		return err
 	}
 	return q.RelayFeed(ctx, node, service, opening, send)
 }
@@ -47,15 +66,15 @@ func (h host) Heard() { h.n.inherit() }
 
 // hostElders lets elders find this process.
 func (n *Node) hostElders() {
-	links := handover.NewLinks(n.dir.path, host{n}, n.log.With("component", "handover"))
+	links := handover.NewLinks(n.dir.path, host{n, n.quorum.Load()}, n.log.With("component", "handover"))
 	n.links.Store(links)
 	if err := links.Start(); err != nil {
 		n.log.Warn("older processes of this node cannot find this one, and none can become one: upgrades fail", "err", err)
 	}
 }
 
-// oldest is the boot of the oldest process of this node that lives; 0: none but this.
-func (n *Node) oldest() uint64 { return n.links.Load().Oldest() }
+// living are the boots of the older processes of this node that live.
+func (n *Node) living() []uint64 { return n.links.Load().Living() }
 
 // heritage is what was counted of elders so far.
 type heritage struct {
@@ -106,13 +125,13 @@ func (n *Node) elders() (list []api.Elder, inFlight, waiting int64) {
 func (n *Node) Streams(limit int) api.StreamList {
 	list, links := n.own(limit), n.links.Load()
 	for _, k := range links.Elders() {
-		var theirs []api.Stream
-		if json.Unmarshal(links.Streams(context.Background(), k, limit), &theirs) != nil {
-			continue // it ends, or is busy; the next time again
-		}
-		for _, s := range theirs {
-			s.PID = k.PID
-			list = append(list, s)
+		theirs, _ := links.Streams(context.Background(), k, limit) // where it ends, or is busy: the next time again
+		for _, text := range theirs {
+			var s api.Stream
+			if json.Unmarshal(text, &s) == nil {
+				s.PID = k.PID
+				list = append(list, s)
+			}
 		}
 	}
 	slices.SortStableFunc(list, func(a, b api.Stream) int { return cmp.Compare(a.Started.UnixNano(), b.Started.UnixNano()) })

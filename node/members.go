@@ -49,9 +49,10 @@ func (n *Node) Members() api.Members {
 
 // memberOf is a member as gossip has it, and what is agreed about it.
 func memberOf(m gossip.Member, agreed meta.Node) api.Member {
+	admin, url := adminOf(m.Meta.Admin, m.Address.Addr())
 	entry := api.Member{
 		ID: m.ID, Name: m.Meta.Name, Address: m.Address.String(), Zone: m.Meta.Zone, State: m.State, Version: m.Meta.Version,
-		ConfigHash: m.Meta.ConfigHash, RTT: m.RTT.Seconds(), UDPLost: m.UDPLost, Self: m.Self, Admin: m.Meta.Admin, Since: m.Since,
+		ConfigHash: m.Meta.ConfigHash, RTT: m.RTT.Seconds(), UDPLost: m.UDPLost, Self: m.Self, Admin: admin, AdminURL: url, Since: m.Since,
 		Agreed: standing(agreed), Hosts: m.Meta.Roles&gossip.Shards != 0, Level: m.Meta.Level,
 	}
 	if m.State == backend.MemberAlive && agreed.State == meta.Draining {

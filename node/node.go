@@ -243,6 +243,9 @@ func (n *Node) open(context.Context) (err error) {
 		return err
 	}
 	n.dir, err = openDataDir(n.cfg().Node.DataDir)
+	if err == nil && n.dir.entered() {
+		n.log.Warn("other users can enter the data directory; it holds what only the node should have: chmod 700", "path", n.dir.path)
+	}
 	return err
 }
 
@@ -372,6 +375,9 @@ func (n *Node) Ready() error {
 
 // unready is why the node shall get no traffic; nil: it may.
 func (n *Node) unready() error {
+	if n.HandedOver() {
+		return nil // who still asks here hears for the last time; the node is another process, and serves
+	}
 	n.mu.Lock()
 	ready, leaves := n.ready, !n.drain.IsZero() || n.aside
 	n.mu.Unlock()

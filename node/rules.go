@@ -29,7 +29,11 @@ var (
 func newRules(n *Node) rules { return rules{n: n, homes: &n.homes, sets: new(sync.Map)} }
 
 // Pool is what was agreed on for a pool's sessions, else what this node's file says.
+// Where nobody knows whose a session is, it has what the strictest pool would give it.
 func (r rules) Pool(pool string) shards.Rule {
+	if pool == "" {
+		return r.strictest()
+	}
 	rule, most, count := shards.Rule{TTL: proxy.DefaultSession().TTL}, 0, 1 // of a pool that is gone: its sessions are forgotten
 	if c := r.n.cfg().Pools[pool]; c.Sticky != nil {
 		rule = shards.Rule{
@@ -46,6 +50,34 @@ func (r rules) Pool(pool string) shards.Rule {
 	}
 	rule.Max = (most + count - 1) / count
 	return rule
+}
+
+// strictest is the longest and the strictest of all pools' rules.
+func (r rules) strictest() (all shards.Rule) {
+	names := make(map[string]bool)
+	for name, c := range r.n.cfg().Pools {
+		names[name] = c.Sticky != nil
+	}
+	if q := r.n.quorum.Load(); q != nil && q.Map() != nil {
+		for name, agreed := range q.Map().Pools {
+			names[name] = names[name] || agreed.Sticky != nil
+		}
+	}
+	all, forever := shards.Rule{TTL: time.Nanosecond}, false
+	for name, sticky := range names {
+		if !sticky || name == "" {
+			continue
+		}
+		one := r.Pool(name)
+		forever = forever || one.TTL == 0
+		all.Strict = all.Strict || one.Strict
+		all.TTL, all.Drain = max(all.TTL, one.TTL), max(all.Drain, one.Drain)
+		all.Wait, all.Stay = max(all.Wait, one.Wait), max(all.Stay, one.Stay)
+	}
+	if forever {
+		all.TTL = 0
+	}
+	return all
 }
 
 // Of is a backend's pool. One that has left is remembered; where only one pool has

@@ -47,7 +47,7 @@ func (n *Node) remember(ctx context.Context) error {
 	o := quorum.Options{
 		Self: quorum.Peer{ID: n.dir.id, Name: n.cfg().Node.Name, Zone: n.cfg().Node.Zone}, Dir: n.dir.path, Config: n.cfg().Shards,
 		Log: n.log.With("component", "quorum"), Metrics: &n.roll, Dial: n.opt.DialPeers, Listen: n.opt.ListenPeers,
-		Pools: planned{n}, Rules: rules, Fates: rules, Elder: n.oldest, Disk: n.opt.Disk, Now: n.opt.Now, LongLog: n.opt.LongLog,
+		Pools: planned{n}, Rules: rules, Fates: rules, Elders: n.living, Disk: n.opt.Disk, Now: n.opt.Now, LongLog: n.opt.LongLog,
 	}
 	if c := n.cfg().Cluster; c.On() {
 		o.RPC, o.Expect, o.Around = c.rpc(), c.BootstrapExpect, around{n}
@@ -130,7 +130,7 @@ func (a around) Peers() (out []quorum.Peer) {
 		}
 		out = append(out, quorum.Peer{
 			ID: m.ID, Name: m.Meta.Name, Zone: m.Meta.Zone, RPC: m.Meta.RPC, Cluster: m.Meta.Cluster, Boot: m.Meta.Boot, Level: m.Meta.Level,
-			Hosts: m.Meta.Roles&gossip.Shards != 0, Alive: m.State != backend.MemberDead, Ends: m.Meta.Draining,
+			Hosts: m.Meta.Roles&gossip.Shards != 0, Alive: m.State != backend.MemberDead, Ends: m.Meta.Draining, Failed: m.Meta.Failed,
 			Expect: int(m.Meta.Expect), Sees: int(m.Meta.Sees), Generation: m.Meta.Generation,
 		})
 	}

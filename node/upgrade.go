@@ -146,20 +146,27 @@ func (n *Node) handOver(ctx context.Context) (waited time.Duration, err error) {
 	}
 	soon, cancel = context.WithTimeoutCause(ctx, openTime, fmt.Errorf("the new process did not serve within %v", openTime))
 	defer cancel()
-	if err = heir.Yours(); err == nil {
-		err = heir.AwaitReady(soon)
-	}
-	if err != nil {
+	if err = become(soon, heir); err != nil {
 		err = heir.Undo(err)
 		return 0, errors.Join(err, n.takeAllBack(spare))
 	}
 	n.upgrade.heir = heir
-	err = heir.Go()                                        // where it fails the heir has ended, after it was the node
-	if err = errors.Join(err, n.dir.close()); err != nil { // or the next one, if the heir ends, would find it locked
-		n.log.Error("the process that is the node now may have ended", "err", err)
+	if err := n.dir.close(); err != nil { // or the next one, if the heir ends, would find it locked
+		n.log.Error("the data directory may stay locked until this process ends", "err", err)
 	}
 	n.upgrade.done.Go(n.passTurns)
 	return time.Since(began), nil
+}
+
+// become has the heir be the node; until it has heard the last word it takes nobody in.
+func become(ctx context.Context, heir *handover.Heir) error {
+	if err := heir.Yours(); err != nil {
+		return err
+	}
+	if err := heir.AwaitReady(ctx); err != nil {
+		return err
+	}
+	return heir.Go()
 }
 
 // share makes a share of every socket that listens: for clients, and for other nodes.

@@ -90,7 +90,7 @@ type RetryConfig struct {
 type StreamTimeouts struct {
 	Connect          time.Duration `yaml:"connect"`
 	ResponseHeader   time.Duration `yaml:"response_header"`   // from the request's last byte to the end of the response head
-	StreamIdle       time.Duration `yaml:"stream_idle"`       // without a byte from the backend
+	StreamIdle       time.Duration `yaml:"stream_idle"`       // without a byte from the backend, or taken by it
 	StreamTotal      time.Duration `yaml:"stream_total"`      // a whole stream
 	RequestBodyIdle  time.Duration `yaml:"request_body_idle"` // without a byte of the request's body
 	BackendKeepalive time.Duration `yaml:"backend_keepalive"` // an unused connection to a backend

@@ -36,7 +36,7 @@ func (s *Stream) readHead(l *wire.Link) error {
 			s.goAhead()
 		}
 	}
-	if s.uploaded != nil && !s.read.Load() && (!c.req.Expect || s.in.Load() > 0) {
+	if s.uploaded != nil && (!s.begun || !s.read.Load() && (!c.req.Expect || s.in.Load() > 0)) {
 		wait = 0 // it counts from the request's last byte: see expectHead; before the first, a word on it is awaited
 	}
 	return l.ReadResponse(&c.resp, c.req.IsHead(), wait, limit)

@@ -209,7 +209,7 @@ func (c *client) prepare(p *pool) error {
 	}
 	t := p.cfg.Timeouts
 	c.up = wire.Relay{
-		Ours: p.epochHeader,
+		Ours: &p.ours,
 		From: &c.conn.End, Length: c.req.Length, Limit: p.cfg.Limits.MaxRequestBody,
 		ReadIdle: t.RequestBodyIdle, WriteIdle: t.StreamIdle, Sent: &c.stream.in, Read: &c.stream.read,
 	}
@@ -237,7 +237,7 @@ func (c *client) ready() bool {
 	if path := c.gate.cfg.ReadyPath; path == "" || string(c.req.Target) != path {
 		return false
 	}
-	if c.close = c.close || c.req.Length != 0; c.close && (c.req.Length != 0 || len(c.conn.Buffered()) > 0) {
+	if c.close = c.close || c.leaves() || c.req.Length != 0; c.close && (c.req.Length != 0 || len(c.conn.Buffered()) > 0) {
 		c.ending = endLinger // nobody reads the body, and a close would take the answer with it
 	}
 	status, text := "200 OK", "ready\n"

@@ -73,27 +73,36 @@ func (s *Server) isPause(err error) bool {
 	return s.paused.Load() && errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// Leave is a Stop that begins when another process has the sockets: requests on
-// connections that are kept are served on, each the last on its own, for a grace or
-// until none is left. Then it goes on as Stop does.
+// Leave is a Stop that begins when another process has the sockets. No connection
+// comes any more. On those that are there requests are served on, and each answer that
+// begins from now on is the last on its connection; one that brings nothing for a grace
+// after its last answer is closed. Only when ctx ends it goes on as Stop does.
 func (s *Server) Leave(ctx context.Context, grace time.Duration) Report {
 	s.bequest.begin()
 	s.Announce()
 	s.closeListeners()
+	began := time.Now()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	over := time.NewTimer(grace)
-	defer over.Stop()
-	for s.connected() > 0 {
+	for s.connected() > 0 && ctx.Err() == nil {
 		select {
-		case <-tick.C:
-			continue
-		case <-over.C:
+		case now := <-tick.C:
+			if now.Sub(began) >= grace {
+				s.hangUpSilent(now.Add(-grace))
+			}
 		case <-ctx.Done():
 		}
-		break
 	}
 	return s.Stop(ctx)
+}
+
+// hangUpSilent ends connections that have waited for a request since then, or longer.
+func (s *Server) hangUpSilent(since time.Time) {
+	s.each(func(c *client) {
+		if at := max(c.born, c.rested.Load()); at <= since.UnixNano() {
+			c.hangUp()
+		}
+	})
 }
 
 func (s *Server) connected() int {

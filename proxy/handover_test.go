@@ -160,3 +160,35 @@ func TestLeaveServesKeptConnections(t *testing.T) {
 		t.Errorf("counted %v", by)
 	}
 }
+
+// A stream that began before its server left does not say that its connection ends. Who
+// asks on there, when it has ended at last, is served; a connection is only closed
+// after a silence.
+func TestLeaveServesTheNextTurn(t *testing.T) {
+	r := newRig(t, false, nil)
+	const whole = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok" // the backend's connection
+	silent := r.connect(ask)
+	r.arrived().send(whole)
+	silent.answer()
+	silent.expect("ok")
+	long := r.connect(ask)
+	slow := r.arrived()
+	slow.send(whole[:len(whole)-1])
+	if head := long.answer(); strings.Contains(head, "Connection: close") {
+		t.Errorf("before it leaves: %q", head)
+	}
+	report := make(chan proxy.Report, 1)
+	go func() { report <- r.server.Leave(context.Background(), time.Second) }()
+	silent.end("", false) // the grace is over
+	slow.send("k")
+	long.expect("ok")
+	long.send(ask)
+	r.arrived().send(whole)
+	if head := long.answer(); !strings.Contains(head, "200 OK") || !strings.Contains(head, "Connection: close") {
+		t.Errorf("the next turn: %q", head)
+	}
+	long.end("ok", false)
+	if got := await(t, report); got.Cut != 0 || got.Finished < 2 { // the first one may be counted after it left
+		t.Errorf("the report is %+v, want 2 streams finished", got)
+	}
+}

@@ -57,8 +57,9 @@ func parseKeySources(list []string) (sources []keySource, err error) {
 const maxKey = 4 << 10
 
 // errOddKey says that a request names a key that cannot be used: one that is too
-// long, or two where one should stand. A guess would put one client's session
-// where another program, which reads the same request, does not.
+// long, or two header lines that differ. A guess would put one client's session
+// where another program, which reads the same request, does not. In a cookie, a
+// query or a body the first of two counts: nothing is read behind it.
 var errOddKey = errors.New("a key that cannot be used")
 
 // key is the request's, from the first place that holds one; nil where none
@@ -138,17 +139,14 @@ func (c *client) origin() string {
 	if !c.trusted {
 		return from
 	}
-	var lines [8][]byte
+	var lines [8][]byte // the last of them: what a client wrote stands in front
 	n := 0
 	for v := range c.req.Values("x-forwarded-for") {
-		if n == len(lines) {
-			return from // nobody passes on so many
-		}
-		lines[n] = v
+		lines[n%len(lines)] = v
 		n++
 	}
-	for n--; n >= 0; n-- {
-		for line := lines[n]; len(line) > 0; {
+	for i := n - 1; i >= max(0, n-len(lines)); i-- {
+		for line := lines[i%len(lines)]; len(line) > 0; {
 			i := bytes.LastIndexByte(line, ',')
 			addr, ok := parseHop(line[i+1:])
 			if !ok {

@@ -165,13 +165,21 @@ func (s *Stream) address(b *backend.Backend) {
 	c.body = len(head)
 }
 
+// atOnce is how much of a request any kernel takes at once, in bytes.
+const atOnce = 16 << 10
+
 // send writes the head and what of the body is at hand, and has the rest
 // follow.
 func (s *Stream) send(l *wire.Link, b *backend.Backend) error {
 	c := s.client
 	s.address(b)
 	s.client.conn.Watch(!c.up.Ended())
-	err := l.Send(c.out, c.up.Ended(), s.pool.cfg.Timeouts.StreamIdle)
+	var err error
+	if c.up.Ended() && len(c.out) > atOnce && c.req.Upgrade == nil {
+		s.pour(l)
+	} else {
+		err = l.Send(c.out, c.up.Ended(), s.pool.cfg.Timeouts.StreamIdle)
+	}
 	if err != nil {
 		if !l.Reused && !errors.Is(err, wire.ErrIdle) && !errors.Is(err, wire.ErrInterrupted) {
 			s.upErr = err
@@ -194,10 +202,13 @@ func (s *Stream) awaitAnswer(l *wire.Link) error {
 	for interim := 0; ; interim++ {
 		s.answers = interim > 0
 		err := s.readHead(l)
+		if unsent := l.Unsent(); unsent != nil {
+			s.upErr = unsent // the link is not kept
+		}
 		switch {
 		case err != nil:
 			return s.failed(l, err)
-		case c.resp.Status == 101 && (c.req.Upgrade == nil || !c.up.Ended()):
+		case c.resp.Status == 101 && (c.req.Upgrade == nil || !c.up.Ended() || l.Unsent() != nil):
 			return badResponse(errors.New("101 without a request to change protocols"))
 		case !c.resp.Interim():
 			return nil
@@ -211,6 +222,11 @@ func (s *Stream) awaitAnswer(l *wire.Link) error {
 			return sinkFailure(err)
 		}
 	}
+}
+
+// tookNothing is a backend that does not read the request.
+func tookNothing(err error) *failure {
+	return &failure{code: backend.CodeTimeout, reason: backend.BackendTimeout, message: "the backend took no byte of the request in time", timeout: "stream_idle", blame: true, err: err}
 }
 
 // proofWait is how long it may take to learn that a request which may not be
@@ -231,7 +247,7 @@ func (s *Stream) failed(l *wire.Link, err error) error {
 		f.repeat = !s.answers
 		return f
 	case errors.Is(err, wire.ErrIdle):
-		return &failure{code: backend.CodeTimeout, reason: backend.BackendTimeout, message: "the backend took no byte of the request in time", timeout: "stream_idle", blame: true, err: err}
+		return tookNothing(err)
 	case errors.Is(err, wire.ErrTooLarge), errors.Is(err, wire.ErrMalformed), errors.Is(err, wire.ErrFraming),
 		errors.Is(err, wire.ErrCoding), errors.Is(err, wire.ErrVersion):
 		return badResponse(err)

@@ -25,6 +25,7 @@ type pool struct {
 	places      []keySource // of a session's key; nil: the pool has no sessions
 	cookies     *cookies    // for clients that bring no key; nil: they get none
 	epochHeader string      // that tells a backend the session's epoch; empty: none
+	ours        [2]string   // names of fields that no client can write; empty: none
 	keys        *keyring    // for backends that are spoken to by TLS
 	moves       bool        // sessions may move to make backends alike in load
 }
@@ -65,6 +66,7 @@ func (s *Server) newPool(name string, cfg PoolConfig, was *pool) (p *pool, err e
 	if err := s.furnish(p); err != nil {
 		return nil, fmt.Errorf("sticky.key of pool %q: %w", name, err)
 	}
+	p.ours = [2]string{p.epochHeader, cfg.Headers.RequestID}
 	if was != nil && was.cfg.Backend.TLS == cfg.Backend.TLS {
 		p.keys = was.keys
 	} else if p.keys, err = backendKeys(name, cfg.Backend.TLS); err != nil {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"errors"
 	"time"
 
@@ -122,9 +123,45 @@ func (s *Stream) upload(l *wire.Link) {
 		if errors.As(s.upErr, &source) && !errors.Is(s.upErr, wire.ErrInterrupted) {
 			s.abandon(bodyFailure(source, s.pool))
 		}
-		// A backend that takes no more may have answered already: the reader
-		// of the answer will tell.
+		var sink *wire.SinkError
+		if errors.As(s.upErr, &sink) {
+			s.deaf(sink.Err)
+		}
 	}()
+}
+
+// pour sends a request that is at hand as a whole, and larger than the kernel
+// may take at once, while the answer is awaited.
+func (s *Stream) pour(l *wire.Link) {
+	rest := bytes.Clone(l.Begin(s.client.out)) // an early answer's head is written where it stands
+	if len(rest) == 0 {
+		return
+	}
+	done := make(chan struct{})
+	s.uploaded = done
+	go func() {
+		defer close(done)
+		if s.upErr = l.Write(rest, s.pool.cfg.Timeouts.StreamIdle); s.upErr == nil {
+			s.sentAt.Store(time.Now().UnixNano())
+			s.expectHead()
+			return
+		}
+		s.deaf(s.upErr)
+	}()
+}
+
+// deaf gives up a stream whose backend took nothing of the request for too long.
+// One that has answered already, or closed, is for the reader of the answer to
+// tell.
+func (s *Stream) deaf(err error) {
+	s.mu.Lock()
+	waits, id := s.live && !s.answered && s.phase == Waiting, s.id
+	s.mu.Unlock()
+	if waits && errors.Is(err, wire.ErrIdle) {
+		f := tookNothing(err)
+		f.of = id
+		s.abandon(f)
+	}
 }
 
 // sent tells whether the whole request was sent.

@@ -137,6 +137,8 @@ func TestKeyBehindProxies(t *testing.T) {
 		{"X-Forwarded-For: 192.0.2.1, unknown\r\n", "127.0.0.1"},
 		{"X-Forwarded-For: 192.0.2.1, unknown, 10.1.2.3\r\n", "10.1.2.3"},
 		{"X-Forwarded-For: ,,\r\n", "127.0.0.1"},
+		{strings.Repeat("X-Forwarded-For: 203.0.113.7\r\n", 9) + "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 10.1.2.3\r\n", "192.0.2.1"},
+		{"X-Forwarded-For: 192.0.2.1\r\n" + strings.Repeat("X-Forwarded-For: 10.1.2.3\r\n", 8), "10.1.2.3"},
 	} {
 		c := g.dial()
 		io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n"+tt.fields+"\r\n")
@@ -286,7 +288,8 @@ func TestEpochHeader(t *testing.T) {
 	}
 }
 
-// Nor can it be written in a trailer, which some programs read as a field.
+// Nor can it, or the request's id, be written in a trailer, which some programs
+// read as a field.
 func TestEpochTrailer(t *testing.T) {
 	t.Parallel()
 	came := make(chan http.Header, 4)
@@ -310,7 +313,7 @@ func TestEpochTrailer(t *testing.T) {
 	for _, whole := range []bool{true, false} {
 		c := g.dial()
 		io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nX-Session-ID: a\r\nTrailer: X-Sum, X-Epoch\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n")
-		end := "0\r\nX-Epoch: 99\r\nX-Sum: 1\r\nx_epoch: 98\r\n\r\n"
+		end := "0\r\nX-Epoch: 99\r\nX-Sum: 1\r\nx_epoch: 98\r\nX-Request-ID: theirs\r\nx_request_id: theirs\r\n\r\n"
 		if !whole { // and in pieces
 			for i := range end {
 				io.WriteString(c, end[i:i+1])
@@ -324,7 +327,7 @@ func TestEpochTrailer(t *testing.T) {
 		sum := false
 		for name, values := range await(t, came) {
 			sum = sum || name == "X-Sum" && values[0] == "1"
-			if strings.Contains(strings.ToLower(name), "epoch") && len(values) > 0 {
+			if name = strings.ToLower(name); (strings.Contains(name, "epoch") || strings.Contains(name, "request")) && len(values) > 0 {
 				t.Errorf("trailer %s: %q came to the backend", name, values)
 			}
 		}

@@ -3,6 +3,7 @@ package shards
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 )
 
 // What nodes ask each other about shards, integers big-endian, text with a length
@@ -23,7 +24,7 @@ const (
 	askApplied                // of any replica: what it has applied, proven or not
 	askRebind                 // the bound backend cannot serve it, says the asker; seen is what it knows
 	askMove                   // to backend, once no turn of it runs; "" lets it go
-	askRenew                  // the lease; number comes back in the grant
+	askRenew                  // the lease; number comes back in the grant; keys are the older lives that live
 	askHeld                   // the answer to hold number of term: all are idle but keys
 	askIdle                   // keys, which were busy when a hold asked, are idle now
 	askUses                   // keys had turns since the last report
@@ -43,7 +44,7 @@ type question struct {
 	session     Key
 	seen        Epoch
 	boot        uint64 // of the asker: which life of its node it is
-	elder       uint64 // the oldest one that still has turns; 0: none has
+	elder       uint64 // the oldest one that lives; 0: none but the asker
 	incarnation uint32
 	term        uint64
 	number      uint64
@@ -65,6 +66,33 @@ func (q question) encode() []byte {
 	b = binary.BigEndian.AppendUint64(b, q.number)
 	b = append(b, flag(q.unused, 1)|flag(q.heavy, 2))
 	return appendKeys(appendText(b, q.backend), q.keys)
+}
+
+// maxElders is how many older lives a renewal names; of more it names the oldest.
+const maxElders = 256
+
+// live notes which older lives of the asker's node live. A renewal names each, as a
+// key that begins with its boot: a program that does not know of that goes by elder.
+func (q *question) live(boots []uint64) {
+	if len(boots) == 0 {
+		return
+	}
+	if q.elder = slices.Min(boots); q.ask != askRenew || len(boots) > maxElders {
+		return
+	}
+	for _, boot := range boots {
+		var k Key
+		binary.BigEndian.PutUint64(k[:], boot)
+		q.keys = append(q.keys, k)
+	}
+}
+
+// living are the older lives that a renewal names; none: it goes by elder.
+func (q question) living() (boots []uint64) {
+	for _, k := range q.keys {
+		boots = append(boots, binary.BigEndian.Uint64(k[:]))
+	}
+	return boots
 }
 
 func flag(on bool, bit byte) byte {

@@ -2,6 +2,7 @@ package shards
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 )
 
@@ -71,5 +72,33 @@ func TestMessagesAreCut(t *testing.T) {
 	}
 	if n != len(all) {
 		t.Errorf("%d items of %d", n, len(all))
+	}
+}
+
+// TestLivesInARenewal: a renewal names each older life, and the oldest for who knows no
+// more; of very many, and in any other question, it is the oldest alone.
+func TestLivesInARenewal(t *testing.T) {
+	many := make([]uint64, maxElders+1)
+	for i := range many {
+		many[i] = uint64(i) + 3
+	}
+	for _, tt := range []struct {
+		ask    ask
+		living []uint64
+		elder  uint64
+		named  int
+	}{
+		{askRenew, nil, 0, 0},
+		{askRenew, []uint64{9, 4, 7}, 4, 3},
+		{askBind, []uint64{9, 4, 7}, 4, 0},
+		{askRenew, many[:maxElders], 3, maxElders},
+		{askRenew, many, 3, 0},
+	} {
+		q := question{ask: tt.ask, shard: 1}
+		q.live(tt.living)
+		got, err := decodeQuestion(q.encode())
+		if err != nil || got.elder != tt.elder || len(got.living()) != tt.named || tt.named > 0 && !slices.Equal(got.living(), tt.living) {
+			t.Errorf("%d of %v: elder %d, named %v, %v", tt.ask, tt.living, got.elder, got.living(), err)
+		}
 	}
 }

@@ -2,25 +2,8 @@ package shards
 
 import (
 	"context"
-	"errors"
 	"time"
 )
-
-// want is a change that is to be made once no turn of the session runs.
-type want struct {
-	session Key
-	from    Epoch         // the binding it is about
-	to      string        // "": let it go
-	idle    time.Duration // only if it had no turn for so long
-	until   time.Duration // then it is called off
-	strict  bool          // its pool's rule
-	once    bool          // if it is busy, let it be
-	pool    string
-
-	next  time.Duration // it was busy: not before
-	rest  time.Duration
-	ended chan struct{}
-}
 
 // hold asks all holders to start no turn of some sessions. Each answers, naming
 // the number, which of them are busy: those drop out, and are asked again later.
@@ -47,45 +30,6 @@ func (d *hold) keys() []Key {
 	return keys
 }
 
-var (
-	errOtherWish = errors.New("another change of the session is wanted")
-	errManyWants = errors.New("too many changes wait")
-)
-
-// post takes a wish. A session has one at a time.
-func (r *reign) post(w want) (<-chan struct{}, error) {
-	if old := r.wants[w.session]; old != nil {
-		if old.from == w.from && old.to == w.to && old.idle == w.idle {
-			return old.ended, nil
-		}
-		return nil, errOtherWish
-	}
-	if len(r.wants) >= maxWants {
-		return nil, errManyWants
-	}
-	w.ended, w.rest = make(chan struct{}), wishRest
-	w.pool = r.poolOf(w.session)
-	r.wants[w.session] = &w
-	return w.ended, nil
-}
-
-// poolOf is the pool of a session that is bound.
-func (r *reign) poolOf(session Key) string {
-	b, _ := r.o.machine.At([]Key{session})
-	return r.o.desk.rules.Of(b[0].Backend)
-}
-
-// conclude ends a wish, whatever became of it.
-func (r *reign) conclude(w *want) {
-	delete(r.wants, w.session)
-	close(w.ended)
-	if w.to == "" || w.once && r.heldBy[w.session] == nil {
-		return // no move, or one that was not begun
-	}
-	b, _ := r.o.machine.At([]Key{w.session})
-	r.o.desk.counted(w.pool, b[0].Backend == w.to && b[0].Epoch > w.from)
-}
-
 // launch begins holds for what is due, but not before leases have lapsed that a
 // leader before this one may have granted.
 func (r *reign) launch() {
@@ -95,40 +39,45 @@ func (r *reign) launch() {
 		if len(batch) == 0 {
 			return
 		}
-		r.hold(batch, now)
+		if strict := batch[0].strict; !r.hold(batch, now) {
+			r.unheard[strict] = now + wishRest // no other would fare better
+		}
 	}
 }
 
 // due picks wishes of one kind that may be tried now.
 func (r *reign) due(now time.Duration) (batch []*want) {
-	for _, w := range r.wants {
-		if r.heldBy[w.session] != nil || now < w.next || now >= w.until {
+	for k, ready := range r.ready {
+		if now < r.unheard[k.strict] {
 			continue
 		}
-		if len(batch) > 0 && (batch[0].idle != w.idle || batch[0].strict != w.strict) {
-			continue
+		for _, w := range ready {
+			if now >= w.until || !r.stands(w) {
+				r.conclude(w)
+				continue
+			}
+			if batch = append(batch, w); len(batch) == maxHold {
+				return batch
+			}
 		}
-		if batch = append(batch, w); len(batch) == maxHold {
-			break
+		if len(batch) > 0 {
+			return batch
 		}
 	}
-	return batch
+	return nil
 }
 
 // hold begins a hold. Every holder is asked, lapsed lease or not; but where the
 // pool wants availability, one whose lease has lapsed is not waited for. Where one
-// that must answer cannot be asked, nobody's turns are held in vain.
-func (r *reign) hold(batch []*want, now time.Duration) {
+// that must answer cannot be asked, nobody's turns are held in vain, and none begins.
+func (r *reign) hold(batch []*want, now time.Duration) (begun bool) {
 	d := &hold{idle: batch[0].idle, wants: make(map[Key]*want), asked: make(map[Holder]bool), deadline: now + holdTime}
 	for _, h := range r.o.machine.Holders() {
 		switch {
 		case r.heeds(h):
 			d.asked[h] = true
 		case (batch[0].strict || !r.lapsed(h, now)) && !r.o.desk.o.lacks(cureHolders):
-			for _, w := range batch {
-				w.next = now + wishRest
-			}
-			return
+			return false
 		}
 	}
 	r.numbered++
@@ -136,15 +85,16 @@ func (r *reign) hold(batch []*want, now time.Duration) {
 	for _, w := range batch {
 		d.wants[w.session] = w
 		r.heldBy[w.session] = d
+		r.unlist(w)
 	}
 	r.holds[d.number] = d
 	if d.idle > 0 && r.o.desk.o.lacks(cureLetGo) {
 		clear(d.asked)
-		r.decide(d)
-		return
+	} else {
+		r.tell(d.item(r.o.shard))
 	}
-	r.tell(d.item(r.o.shard))
 	r.decide(d)
+	return true
 }
 
 // heard takes a holder's answer: all of the hold's sessions are idle there but the
@@ -198,8 +148,12 @@ func (r *reign) drop(d *hold, w *want, now time.Duration) {
 // idle hears that sessions which were busy are idle.
 func (r *reign) idle(keys []Key) {
 	for _, k := range keys {
-		if w := r.wants[k]; w != nil {
-			w.next, w.rest = 0, wishRest
+		w := r.wants[k]
+		if w == nil {
+			continue
+		}
+		if w.next, w.rest = 0, wishRest; r.heldBy[k] == nil {
+			r.enlist(w)
 		}
 	}
 	r.launch()
@@ -222,8 +176,25 @@ func (r *reign) callOff(d *hold) {
 	r.release(d, keys)
 }
 
+// void takes out of a hold what is not wanted any more.
+func (r *reign) void(d *hold) {
+	var out []Key
+	for k, w := range d.wants {
+		if !r.stands(w) {
+			r.conclude(w)
+			delete(d.wants, k)
+			delete(r.heldBy, k)
+			out = append(out, k)
+		}
+	}
+	r.release(d, out)
+}
+
 // decide proposes what is left of a hold that all have answered.
 func (r *reign) decide(d *hold) {
+	if len(d.asked) == 0 {
+		r.void(d)
+	}
 	switch {
 	case len(d.wants) == 0:
 		delete(r.holds, d.number)

@@ -64,9 +64,9 @@ func (r *reign) vacate(now time.Duration) {
 			continue
 		}
 		set, _ := r.o.machine.Set(l.Pool)
-		rule := r.o.desk.rule(l.Backend)
+		rule := r.o.rule(l.Backend)
 		for _, t := range r.targets(l, set) {
-			w := want{session: t.Session, from: t.Seen, to: t.Backend, until: now + max(rule.Drain, wishTime), strict: rule.Strict}
+			w := want{session: t.Session, from: t.Seen, to: t.Backend, leaves: l.Backend, until: now + max(rule.Drain, wishTime), strict: rule.Strict}
 			if _, err := r.post(w); err == errManyWants {
 				return
 			}
@@ -82,7 +82,7 @@ func (r *reign) orphans() (all []Leaver) {
 			if id == "" {
 				continue
 			}
-			pool := r.o.desk.rules.Of(id)
+			pool := r.o.poolIn(t, id)
 			if s, ok := t.Set(pool); ok && !s.Has(id) {
 				all = append(all, Leaver{Pool: pool, Backend: id})
 			}
@@ -102,12 +102,16 @@ func (r *reign) targets(l Leaver, set Set) []Target {
 	var here, all []Target
 	r.o.machine.View(func(t *Table, _ Position) { here = t.On(l.Backend) })
 	for _, t := range here {
-		t.Backend = set.Choose(t.Session, func(id string) bool { return id != l.Backend && r.o.desk.usable(id) })
-		if t.Backend != "" {
+		if t.Backend = r.elsewhere(set, t.Session, l.Backend); t.Backend != "" {
 			all = append(all, t)
 		}
 	}
 	return all
+}
+
+// elsewhere is where a session goes that leaves a backend; "": nowhere now.
+func (r *reign) elsewhere(set Set, session Key, backend string) string {
+	return set.Choose(session, func(id string) bool { return id != backend && r.o.desk.usable(id) })
 }
 
 // down proposes that a backend is gone.

@@ -368,8 +368,8 @@ func TestUpgrade(t *testing.T) {
 		turn := w.must("d", "llm", "s", 1)
 		w.graced()
 		older := w.node("d")
-		elder := uint64(1)
-		w.elder = func() uint64 { w.mu.Lock(); defer w.mu.Unlock(); return elder }
+		living := []uint64{1}
+		w.elders = func() []uint64 { w.mu.Lock(); defer w.mu.Unlock(); return living }
 		w.boot("d", 2, false)
 		w.at("d", "llm", "s", 1)
 		if got := len(w.node("a").machine.Holders()); got != 2 {
@@ -382,7 +382,7 @@ func TestUpgrade(t *testing.T) {
 		if !w.shift("b", "s", "llm-b2", 5*time.Second) {
 			t.Error("it does not move after that turn")
 		}
-		w.set(func() { elder = 0 })
+		w.set(func() { living = nil })
 		w.until("the older process is forgotten", func() bool { return len(w.node("a").machine.Holders()) == 1 })
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -397,11 +397,12 @@ func TestUpgradesInARow(t *testing.T) {
 		first := w.must("d", "llm", "s", 1)
 		w.graced()
 		oldest := w.node("d")
-		elder := uint64(1)
-		w.elder = func() uint64 { w.mu.Lock(); defer w.mu.Unlock(); return elder }
+		living := []uint64{1}
+		w.elders = func() []uint64 { w.mu.Lock(); defer w.mu.Unlock(); return living }
 		w.boot("d", 2, false)
 		second := w.must("d", "llm", "s", 1)
 		between := w.node("d")
+		w.set(func() { living = []uint64{1, 2} })
 		w.boot("d", 3, false)
 		w.at("d", "llm", "s", 1)
 		if got := len(w.node("a").machine.Holders()); got != 3 {
@@ -423,8 +424,38 @@ func TestUpgradesInARow(t *testing.T) {
 			t.Error("it does not move after the last turn")
 		}
 		_ = oldest.router.Stop(ctx)
-		w.set(func() { elder = 0 })
+		w.set(func() { living = nil })
 		w.until("only the newest is left", func() bool { return len(w.node("a").machine.Holders()) == 1 })
+	})
+}
+
+// TestAnHeirThatDied: a process of a node that had leases and was killed is no holder
+// as soon as the next one says who lives, however long an older one still has turns.
+func TestAnHeirThatDied(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		turn := w.must("d", "llm", "s", 1)
+		w.graced()
+		elder := w.node("d")
+		w.elders = func() []uint64 { return []uint64{1} }
+		w.boot("d", 2, false)
+		w.at("d", "llm", "s", 1)
+		heir := w.node("d")
+		heir.router.cancel() // it says nothing any more
+		w.boot("d", 3, false)
+		w.at("d", "llm", "s", 1)
+		w.until("the one that died is no holder", func() bool {
+			return slices.Equal(w.node("a").machine.Holders(), []Holder{{"d", 1}, {"d", 3}})
+		})
+		if w.shift("b", "s", "llm-b2", 3*time.Second) {
+			t.Error("it moved beneath a turn of the elder")
+		}
+		turn.End()
+		if !w.shift("b", "s", "llm-b2", 5*time.Second) {
+			t.Error("it does not move after that turn")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _ = elder.router.Stop(ctx), heir.router.Stop(ctx)
 	})
 }
 

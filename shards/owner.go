@@ -207,7 +207,7 @@ func (o *Owner) applied(session Key) answer {
 // room says whether the shard may take one more session of the backend's pool; it
 // takes an eighth more than it keeps, for the time that an eviction takes.
 func (o *Owner) room(backend string) (ok bool) {
-	pool := o.desk.rules.Of(backend)
+	pool := o.pool(backend)
 	limit := o.desk.rules.Pool(pool).Max
 	if limit <= 0 {
 		return true
@@ -273,7 +273,7 @@ func (o *Owner) renew(ctx context.Context, h Holder, q question) (answer, error)
 	}
 	r.grants[h] = max(r.grants[h], until)
 	delete(r.left, h)
-	r.outlived(h, q.elder)
+	r.outlived(h, q.elder, q.living())
 	f.put(item{kind: itemGrant, shard: o.shard, number: q.number})
 	return answer{verdict: done, incarnation: o.incarnation, term: r.term}, nil
 }

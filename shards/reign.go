@@ -2,6 +2,7 @@ package shards
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -13,12 +14,10 @@ const (
 	wishRest   = 250 * time.Millisecond // before a busy session is asked about again, if it does not say that it is idle; doubles
 	wishRestTo = 4 * time.Second
 	rebindRest = 10 * time.Second // between two rebinds of a session at once
-	maxRebound = 65536            // sessions remembered for that
 
-	reboundKept = 10 * time.Minute
-	maxWants    = 65536 // changes that wait, per shard
-	maxHold     = 256   // sessions in a hold
-	maxHolds    = 4     // holds that wait for answers, per shard
+	maxWants = 65536 // changes that wait, per shard
+	maxHold  = 256   // sessions in a hold
+	maxHolds = 4     // holds that wait for answers, per shard
 )
 
 // reign is what a leader knows in memory, for one term: it dies with it, also when
@@ -34,11 +33,13 @@ type reign struct {
 	left   map[Holder]uint64        // said that no turn runs and none will; renewals below that number are of before
 
 	wants    map[Key]*want
+	ready    map[kind]map[Key]*want // of wants, those that may be tried now
+	unheard  map[bool]time.Duration // until then none that is strict, or is not, is tried: a holder cannot be asked
 	holds    map[uint64]*hold
 	heldBy   map[Key]*hold
 	numbered uint64
 
-	rebound map[Key]time.Duration
+	rebound recent           // when sessions were moved for the asking
 	uses    map[string]*Uses // by pool
 	swept   time.Duration
 	ticked  time.Duration
@@ -52,8 +53,8 @@ func newReign(o *Owner, term uint64) *reign {
 	r := &reign{
 		o: o, term: term, began: now, proven: now, swept: now, ticked: now,
 		grants: make(map[Holder]time.Duration), feeds: make(map[Holder]*outlet), left: make(map[Holder]uint64),
-		wants: make(map[Key]*want), holds: make(map[uint64]*hold), heldBy: make(map[Key]*hold),
-		rebound: make(map[Key]time.Duration), uses: make(map[string]*Uses), passing: make(map[Holder]bool), downs: make(map[string]bool), copying: make(map[string]bool),
+		wants: make(map[Key]*want), ready: make(map[kind]map[Key]*want), unheard: make(map[bool]time.Duration), holds: make(map[uint64]*hold), heldBy: make(map[Key]*hold),
+		uses: make(map[string]*Uses), passing: make(map[Holder]bool), downs: make(map[string]bool), copying: make(map[string]bool),
 	}
 	r.afresh()
 	return r
@@ -63,18 +64,26 @@ func newReign(o *Owner, term uint64) *reign {
 // uses shall let nobody go early.
 func (r *reign) afresh() {
 	r.o.machine.View(func(t *Table, _ Position) {
+		pools := make(map[string]string)
 		for k, b := range t.All() {
-			r.touch(k, b)
+			pool, known := pools[b.Backend]
+			if !known {
+				pool = r.o.poolIn(t, b.Backend)
+				pools[b.Backend] = pool
+			}
+			r.use(pool, k)
 		}
 	})
 }
 
 // touch notes that a session was used.
 func (r *reign) touch(session Key, b Binding) {
-	if b.Epoch == 0 {
-		return
+	if b.Epoch > 0 {
+		r.use(r.o.pool(b.Backend), session)
 	}
-	pool := r.o.desk.rules.Of(b.Backend)
+}
+
+func (r *reign) use(pool string, session Key) {
 	u := r.uses[pool]
 	if u == nil {
 		u = new(Uses)
@@ -119,6 +128,7 @@ func (r *reign) open(h Holder, f *outlet) {
 		}
 	}
 	r.feeds[h] = f
+	clear(r.unheard)
 	f.put(items...)
 }
 
@@ -167,11 +177,7 @@ func (r *reign) tick(sets []Set) {
 			r.callOff(d)
 		}
 	}
-	for _, w := range r.wants {
-		if r.heldBy[w.session] == nil && now >= w.until {
-			r.conclude(w)
-		}
-	}
+	r.review(now)
 	r.launch()
 	r.copySets(sets)
 	r.unhold(now)
@@ -186,11 +192,6 @@ const sweepEvery = 500 * time.Millisecond
 
 // sweep looks for sessions to let go or to move.
 func (r *reign) sweep(now time.Duration) {
-	for k, last := range r.rebound {
-		if now-last >= reboundKept {
-			delete(r.rebound, k)
-		}
-	}
 	if r.graced(now) {
 		r.expire(now)
 		r.evict()
@@ -220,6 +221,7 @@ func (r *reign) takeAway(h Holder) {
 	r.o.mu.Lock()
 	defer r.o.mu.Unlock()
 	delete(r.passing, h)
+	clear(r.unheard)
 	if !r.o.desk.o.lacks(cureGivenBack) {
 		delete(r.feeds, h) // if it becomes one again, it begins a section: it was asked nothing meanwhile
 	}
@@ -240,11 +242,18 @@ func (r *reign) press(c Command) bool {
 }
 
 // outlived notes that older lives of a node have ended: it runs once at a time, but
-// for upgrades, and a process that ended has no turns. Of the lives since the elder
-// some may still have some; those that ended have said so.
-func (r *reign) outlived(h Holder, elder uint64) {
+// for upgrades, and a process that ended has no turns. Which of them live is said by
+// boot; where it is not, those since the elder may.
+func (r *reign) outlived(h Holder, elder uint64, living []uint64) {
 	for _, old := range r.o.machine.Holders() {
-		if old.Node == h.Node && old.Boot < h.Boot && (elder == 0 || old.Boot < elder) {
+		if old.Node != h.Node || old.Boot >= h.Boot {
+			continue
+		}
+		lives := elder > 0 && old.Boot >= elder
+		if len(living) > 0 {
+			lives = slices.Contains(living, old.Boot)
+		}
+		if !lives {
 			r.left[old] = math.MaxUint64
 		}
 	}
@@ -257,6 +266,7 @@ func (r *reign) copySets(sets []Set) {
 			continue
 		}
 		r.copying[s.Pool] = true
+		s.Backends = r.o.withLeft(s)
 		r.o.desk.work(func() {
 			_, err := r.o.log.Propose(r.o.desk.ctx, Command{Op: OpSet, Pool: s.Pool, Revision: s.Revision, Backends: s.Backends}.encode()) // if it failed, the next tick tries again
 			r.o.mu.Lock()

@@ -43,9 +43,11 @@ type world struct {
 	dead    map[string]bool
 	leaving []Leaver
 	bad     map[string]bool // backends that may not be chosen
+	looks   int             // whether one may be
+	unknown map[string]bool // backends of which nobody knows the pool
 	pools   Pools
 
-	elder    func() uint64     // of nodes that boot from now on
+	elders   func() []uint64   // of nodes that boot from now on
 	believed map[string]uint64 // nodes that take themselves for the leader of a term that is over
 	without  cure
 	noQuorum bool // a leader answers by its own belief
@@ -106,7 +108,7 @@ func newWorld(t testing.TB, seed uint64, names []string, with ...func(*world)) *
 			"llm":  {TTL: time.Hour, Drain: time.Minute, Wait: 250 * time.Millisecond, Strict: true},
 			"chat": {TTL: time.Hour, Drain: time.Minute, Wait: 250 * time.Millisecond},
 		},
-		dead: make(map[string]bool), bad: make(map[string]bool), believed: make(map[string]uint64),
+		dead: make(map[string]bool), bad: make(map[string]bool), unknown: make(map[string]bool), believed: make(map[string]uint64),
 		slow: make(map[[2]string]time.Duration), rate: make(map[string]float64), ahead: make(map[string]time.Duration),
 	}
 	for _, f := range with {
@@ -132,7 +134,7 @@ func (w *world) boot(name string, boot uint64, replica bool) *peer {
 		w.t.Fatal(err)
 	}
 	p := &peer{w: w, name: name}
-	p.router = NewRouter(Options{Node: name, Boot: boot, Hash: h, Peers: simPeers{w, name}, Feeds: simFeeds{w, name}, Place: w, Rules: w, Fates: w, Pools: w.pools, Now: func() time.Duration { return w.clock(name) }, without: w.without, Elder: w.elder})
+	p.router = NewRouter(Options{Node: name, Boot: boot, Hash: h, Peers: simPeers{w, name}, Feeds: simFeeds{w, name}, Place: w, Rules: w, Fates: w, Pools: w.pools, Now: func() time.Duration { return w.clock(name) }, without: w.without, Elders: w.elders})
 	if replica {
 		p.machine = NewMachine()
 		p.router.Own(1, NewOwner(simLog{w, p}, p.machine, 1))
@@ -214,6 +216,10 @@ func (w *world) Pool(pool string) (r Rule) {
 }
 
 func (w *world) Of(backend string) string {
+	var unknown bool
+	if w.get(func() { unknown = w.unknown[backend] }); unknown {
+		return ""
+	}
 	pool, _, _ := bytes.Cut([]byte(backend), []byte("-"))
 	return string(pool)
 }
@@ -234,7 +240,7 @@ func (w *world) Leaving() (all []Leaver) {
 }
 
 func (w *world) Usable(backend string) (ok bool) {
-	w.get(func() { ok = !w.bad[backend] })
+	w.get(func() { ok, w.looks = !w.bad[backend], w.looks+1 })
 	return ok
 }
 

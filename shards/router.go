@@ -104,7 +104,7 @@ func (r *Router) Sessions() map[string]int {
 		o.machine.View(func(t *Table, _ Position) {
 			for _, id := range t.backends.text {
 				if id != "" {
-					all[r.Rules.Of(id)] += t.Count(id)
+					all[o.poolIn(t, id)] += t.Count(id)
 				}
 			}
 		})
@@ -136,8 +136,8 @@ func (o Options) complete() Options {
 	if o.Fates == nil {
 		o.Fates = nothing{}
 	}
-	if o.Elder == nil {
-		o.Elder = func() uint64 { return 0 }
+	if o.Elders == nil {
+		o.Elders = func() []uint64 { return nil }
 	}
 	if o.Pools == nil {
 		o.Pools = nothing{}
@@ -336,7 +336,8 @@ func (r *Router) round(ctx context.Context, q question) (answer, error) {
 
 // put asks one node.
 func (r *Router) put(ctx context.Context, node string, q question) (answer, error) {
-	q.boot, q.elder = r.Boot, r.Elder()
+	q.boot = r.Boot
+	q.live(r.Elders())
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	if node == r.Node && !r.away.Load() {

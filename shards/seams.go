@@ -62,19 +62,19 @@ type Leaver struct {
 
 // Options is what a Router gets from whoever builds it.
 type Options struct {
-	Node  string
-	Boot  uint64        // of this process; a later one of the node has a higher one
-	Elder func() uint64 // the boot of the oldest process of the node whose turns still run; nil or 0: none does
-	Hash  *Hasher
-	Peers Peers
-	Feeds Feeds
-	Place Places
-	Rules Rules
-	Fates Fates
-	Log   *slog.Logger
-	Pools Pools // nil: no session is moved to even out load
-	Eager bool  // begin with a lease of every shard, if a pool has sessions
-	Most  int   // sessions that the node keeps in mind; 0: a million
+	Node   string
+	Boot   uint64          // of this process; a later one of the node has a higher one
+	Elders func() []uint64 // boots of the node's older processes that live; nil: none does
+	Hash   *Hasher
+	Peers  Peers
+	Feeds  Feeds
+	Place  Places
+	Rules  Rules
+	Fates  Fates
+	Log    *slog.Logger
+	Pools  Pools // nil: no session is moved to even out load
+	Eager  bool  // begin with a lease of every shard, if a pool has sessions
+	Most   int   // sessions that the node keeps in mind; 0: a million
 
 	// Now is a clock that goes on while the machine is suspended.
 	Now func() time.Duration

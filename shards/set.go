@@ -14,21 +14,22 @@ type Backend struct {
 }
 
 // Set is what a pool's backends are by a revision of the cluster's map, by id. A
-// shard's log has a copy, for its machine cannot see the map.
+// shard's log has a copy, for its machine cannot see the map: there those that have
+// left are named as well while sessions live at them, without a weight.
 type Set struct {
 	Pool     string
 	Revision uint64
 	Backends []Backend // never changed
 }
 
-// Has says whether a backend is of the set.
+// Has says whether a backend is of the set, and has not left.
 func (s Set) Has(id string) bool {
-	for _, b := range s.Backends {
-		if b.ID == id {
-			return true
-		}
-	}
-	return false
+	i := s.index(id)
+	return i >= 0 && s.Backends[i].Weight > 0
+}
+
+func (s Set) index(id string) int {
+	return slices.IndexFunc(s.Backends, func(b Backend) bool { return b.ID == id })
 }
 
 // Same says whether another set has the same backends, whatever its revision.

@@ -17,7 +17,7 @@ func (o *Owner) rebind(ctx context.Context, q question) (answer, error) {
 	if err != nil || a.verdict != bound || a.binding.Epoch != q.seen {
 		return a, err
 	}
-	rule := o.desk.rule(a.binding.Backend)
+	rule := o.rule(a.binding.Backend)
 	switch {
 	case q.heavy:
 		return o.lighten(ctx, q, a)
@@ -37,7 +37,7 @@ func (o *Owner) rebind(ctx context.Context, q question) (answer, error) {
 // lighten moves a session for a turn that has not begun and would cost more where
 // it is: in one round, or not at all, since the turn waits.
 func (o *Owner) lighten(ctx context.Context, q question, a answer) (answer, error) {
-	rule := o.desk.rule(a.binding.Backend)
+	rule := o.rule(a.binding.Backend)
 	if !o.leads() || !o.rests(q.session, rule.Stay) {
 		return a, nil
 	}
@@ -54,14 +54,13 @@ func (o *Owner) rests(session Key, within time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r, now := o.reign, o.desk.now()
-	if r == nil || r.heldBy[session] != nil || len(r.rebound) >= maxRebound {
+	if r == nil || r.heldBy[session] != nil {
 		return false
 	}
-	if last, ok := r.rebound[session]; ok && now-last < within {
+	if last, ok := r.rebound.last(session); ok && now-last < within {
 		return false
 	}
-	r.rebound[session] = now
-	return true
+	return r.rebound.note(session, now)
 }
 
 // move is an operator's wish, or a planner's.
@@ -70,7 +69,7 @@ func (o *Owner) move(ctx context.Context, q question) (answer, error) {
 	if err != nil || a.verdict != bound || q.seen != 0 && a.binding.Epoch != q.seen || a.binding.Backend == q.backend {
 		return a, err
 	}
-	rule := o.desk.rule(a.binding.Backend)
+	rule := o.rule(a.binding.Backend)
 	until := o.desk.now() + max(rule.Drain, wishTime)
 	return o.wish(ctx, want{session: q.session, from: a.binding.Epoch, to: q.backend, until: until, strict: rule.Strict})
 }
@@ -78,7 +77,7 @@ func (o *Owner) move(ctx context.Context, q question) (answer, error) {
 // letGo lets a session go that its asker has not used for a TTL, unless it is in
 // use elsewhere, or this leader does not know yet.
 func (o *Owner) letGo(ctx context.Context, session Key, a answer) answer {
-	rule := o.desk.rule(a.binding.Backend)
+	rule := o.rule(a.binding.Backend)
 	ttl := rule.TTL
 	if ttl <= 0 || !o.seasoned(ttl) {
 		return a
@@ -172,7 +171,7 @@ func (o *Owner) propose(targets []Target) (n int) {
 	now := o.desk.now()
 	for _, t := range targets {
 		b, _ := o.machine.At([]Key{t.Session})
-		rule := o.desk.rule(b[0].Backend)
+		rule := o.rule(b[0].Backend)
 		w := want{session: t.Session, from: t.Seen, to: t.Backend, until: now + max(rule.Drain, wishTime), strict: rule.Strict}
 		if _, err := o.reign.post(w); err == nil {
 			n++
@@ -192,7 +191,7 @@ func (o *Owner) sessions(backend string) (all []Candidate) {
 	if o.reign == nil {
 		return nil
 	}
-	now, u := o.desk.now(), o.reign.uses[o.desk.rules.Of(backend)]
+	now, u := o.desk.now(), o.reign.uses[o.pool(backend)]
 	for _, t := range here {
 		c := Candidate{Session: t.Session, Epoch: t.Seen, Busy: o.reign.wants[t.Session] != nil}
 		if u != nil {

@@ -389,7 +389,7 @@ func busyGauges(t *testing.T, n *testcluster.Node) (busy string) {
 		if typed, ok := strings.CutPrefix(line, "# TYPE starling_"); ok {
 			var kind string
 			name, kind, _ = strings.Cut(typed, " ")
-			if kind != "gauge" || slices.Contains([]string{"backend_state", "backend_speed", "step_time_cv", "build_info", "config_hash_info", "reload_success", "reload_time_seconds"}, name) {
+			if kind != "gauge" || slices.Contains([]string{"backend_state", "backend_speed", "step_time_cv", "build_info", "config_hash_info", "reload_success", "reload_time_seconds", "queue_limit", "client_connections_limit"}, name) {
 				name = ""
 			}
 			continue

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,7 +19,9 @@ func newKeys() *cobra.Command {
 		Short: "Rotate the keys of gossip, on all nodes at once",
 		Long: "Keys changes the keys that gossip is encrypted with, on every live node, without a\n" +
 			"restart: install a new key, use it, remove the old one; then write it into the\n" +
-			"configurations. Keys are shown by marks only.",
+			"configurations. A key is read from a file, or with - from standard input, and never\n" +
+			"taken from the command line, which the list of processes shows to all; keys are\n" +
+			"shown by marks only.",
 	}
 	c.AddCommand(list("list", "Show which keys each node has; the first encrypts", at("keys"), cobra.NoArgs, showKeys),
 		keyOrder("install", "Have every node decrypt with a key too"),
@@ -33,21 +37,15 @@ func showKeys(w io.Writer, l api.Keys) {
 	}
 }
 
-const maxKeyInput = 4 << 10 // bytes of standard input
+const maxKeyInput = 4 << 10 // bytes
 
-// keyOrder reads the key from standard input where the argument is "-", which
-// keeps it out of the shell's history and the list of processes.
 func keyOrder(what, short string) *cobra.Command {
 	var a admin
-	c := asking(&cobra.Command{Use: what + " KEY|-", Short: short, Args: cobra.ExactArgs(1)}, &a)
+	c := asking(&cobra.Command{Use: what + " FILE|-", Short: short, Args: cobra.ExactArgs(1)}, &a)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		key := args[0]
-		if key == "-" {
-			text, err := io.ReadAll(io.LimitReader(c.InOrStdin(), maxKeyInput))
-			if err != nil {
-				return fmt.Errorf("read the key: %w", err)
-			}
-			key = strings.TrimSpace(string(text))
+		key, err := readKey(c.InOrStdin(), args[0])
+		if err != nil {
+			return err
 		}
 		node, err := a.client()
 		if err != nil {
@@ -59,6 +57,27 @@ func keyOrder(what, short string) *cobra.Command {
 		return a.say(c, what+": done on every node")
 	}
 	return c
+}
+
+// readKey reads a key from a file, or from standard input where that is "-". What
+// names no file may be a key itself, so an error does not repeat it.
+func readKey(stdin io.Reader, name string) (string, error) {
+	from := stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			var at *os.PathError
+			errors.As(err, &at)
+			return "", fmt.Errorf("the argument is no file that can be read (%v): name the file that holds the key, or write - and hand the key in on standard input; a key on the command line could be seen by all", at.Err)
+		}
+		defer f.Close()
+		from = f
+	}
+	text, err := io.ReadAll(io.LimitReader(from, maxKeyInput))
+	if err != nil {
+		return "", fmt.Errorf("read the key: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
 }
 
 func showMembers(w io.Writer, l api.Members) {

@@ -44,6 +44,9 @@ func recoverMeta(c *cobra.Command, path string, yes bool) (err error) {
 	m := r.Map()
 	w := c.OutOrStdout()
 	fmt.Fprintf(w, "cluster %s, as this node knows it: revision %d, %d nodes, %d shards.\n", m.Cluster, m.Revision, len(m.Nodes), m.Count())
+	if !r.Held() {
+		fmt.Fprintf(w, "This node had no replica of shard 0, and may have heard of that late: if one that had is left, recover there.\n")
+	}
 	fmt.Fprintf(w, "Shard 0 will begin again on this node alone. What was agreed after that revision is lost:\n"+
 		"nodes that joined or left, replicas that moved, what operators decided of backends. Sessions\n"+
 		"are in the other shards and stay.\n")

@@ -145,6 +145,7 @@ func finish(r *fasthttp.Response, id string) {
 	r.Header.Set("X-Request-Id", id)
 	r.Header.Set(fasthttp.HeaderCacheControl, "no-store")
 	r.Header.Set(fasthttp.HeaderXContentTypeOptions, "nosniff")
+	r.Header.Set("Cross-Origin-Resource-Policy", "same-origin")
 }
 
 func newRequestID() string {

@@ -112,9 +112,17 @@ func (g *guard) named(r *fasthttp.Request) error {
 	return refuse(Forbidden, "Host %q is no name of this address; ask for %s, or set admin.token_file, with which any name will do", host, g.host)
 }
 
-// origin refuses what a page of another site sends. Reading is left to the
-// browser: it shows an answer to no page of another origin.
+// origin refuses what a page of another origin sends. It may lead a browser here, as
+// by a link; what else it reads it would not be shown, but the node would have worked
+// for it: browsers say so in Sec-Fetch-Site.
 func (g *guard) origin(r *fasthttp.Request) error {
+	switch site := string(r.Header.Peek("Sec-Fetch-Site")); site {
+	case "", "same-origin", "none":
+	default:
+		if string(r.Header.Peek("Sec-Fetch-Dest")) != "document" {
+			return refuse(Forbidden, "Sec-Fetch-Site %q: a page of another origin asks; open this address itself", site)
+		}
+	}
 	from := string(r.Header.Peek("Origin"))
 	if from == "" || r.Header.IsGet() || r.Header.IsHead() {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func TestAnswers(t *testing.T) {
 		if strings.Contains(c.request, "/v1/") && got.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s: content type %q", c.request, got.Header.Get("Content-Type"))
 		}
-		for name, want := range map[string]string{"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": ""} {
+		for name, want := range map[string]string{"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin", "Server": ""} {
 			if got.Header.Get(name) != want {
 				t.Errorf("%s: %s is %q, want %q", c.request, name, got.Header.Get(name), want)
 			}
@@ -123,13 +124,21 @@ func TestNotReady(t *testing.T) {
 
 // What JSON cannot hold must not become half an answer.
 func TestInternal(t *testing.T) {
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	r := newRig()
 	r.node.status.Drain = &api.Drain{Left: math.NaN()}
 	s := r.start(t)
 	got := ask(t, s, "GET /v1/status")
 	got.wantError(t, Internal, "request_id")
-	if id := got.Header.Get("X-Request-Id"); !strings.Contains(r.log.String(), "level=ERROR msg=\"admin request failed\" path=/v1/status request_id="+id) {
+	if id := got.Header.Get("X-Request-Id"); !strings.Contains(r.log.String(), "level=ERROR msg=\"admin request failed\" route=/v1/status request_id="+id) {
 		t.Errorf("the log does not tell of request %s:\n%s", id, r.log)
+	}
+	r.node.refusal = errors.New("that nobody foresaw")
+	if status, code, _ := operate(t, s, "POST /v1/sessions/llm/whose-it-is/move", `{"backend":"b1"}`); status != 500 || code != string(Internal) {
+		t.Errorf("a move that fails: status %d, code %s", status, code)
+	}
+	if log := r.log.String(); !strings.Contains(log, "route=/v1/sessions/{pool}/{key}/move ") || strings.Contains(log, "whose-it-is") {
+		t.Errorf("the log shows a session's key, or not the route:\n%s", log)
 	}
 }
 

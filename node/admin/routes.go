@@ -28,6 +28,7 @@ type route struct {
 type call struct {
 	*fasthttp.RequestCtx
 	id    string            // names it in the answer and in the log
+	route string            // the path of its route, as it is written there: a real one may hold a session's key
 	path  map[string]string // what the {name}s of its route stand for
 	query map[string]string // each a parameter that its route knows
 }
@@ -41,7 +42,7 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 	}
 	var known *Error
 	if err != nil && !errors.As(err, &known) {
-		s.opt.Logger.Error("admin request failed", "path", string(ctx.URI().PathOriginal()), "request_id", c.id, "err", err)
+		s.opt.Logger.Error("admin request failed", "route", c.route, "request_id", c.id, "err", err)
 		known = refuse(Internal, "the node could not answer; its log has the cause under this request_id")
 	}
 	if known != nil {
@@ -55,7 +56,7 @@ func (s *Server) answer(c *call) error {
 	found, err := s.find(c)
 	who := operators // who may not ask must not learn what there is
 	if found != nil {
-		who = found.who
+		who, c.route = found.who, found.path
 	}
 	if refusal := s.guard.admit(&c.Request, who); refusal != nil {
 		return refusal

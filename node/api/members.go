@@ -25,6 +25,7 @@ type Member struct {
 	ReportAge  *float64            `json:"report_age"` // null: it has said nothing yet, or is this node
 	UDPLost    bool                `json:"udp_lost"`   // it answers over TCP alone: its reports may be lost
 	Admin      string              `json:"admin"`      // address of its admin API
+	AdminURL   string              `json:"admin_url"`  // of the same; empty: other machines do not reach it
 	Self       bool                `json:"self"`
 
 	Agreed Agreed `json:"agreed"`

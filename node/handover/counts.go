@@ -37,10 +37,32 @@ func (c Counts) same(other Counts) bool {
 	return c.Deadline.Equal(other.Deadline) && c.InFlight == other.InFlight && c.Waiting == other.Waiting && slices.Equal(c.Backends, other.Backends) && slices.Equal(c.Ended, other.Ended)
 }
 
-// said is what an elder sends on its first visit: one of these.
+// said is what an elder sends on its first visit: its counts, or a part of the list
+// of its streams.
 type said struct {
-	Counts  *Counts         `json:"counts,omitempty"`
-	Streams json.RawMessage `json:"streams,omitempty"`
+	Counts  *Counts           `json:"counts,omitempty"`
+	Streams []json.RawMessage `json:"streams,omitempty"`
+	More    bool              `json:"more,omitempty"` // of the list follows
+}
+
+// maxPart bounds what one frame lists, in bytes.
+const maxPart = maxFrame / 4
+
+// parts are a list of streams, cut so that each part goes into a frame.
+func parts(list []json.RawMessage) (all []said) {
+	part, size := said{}, 0
+	for _, s := range list {
+		if len(s) > maxPart {
+			continue // it is no stream of ours
+		}
+		if size += len(s) + 1; size > maxPart {
+			part.More = true
+			all = append(all, part)
+			part, size = said{}, len(s)+1
+		}
+		part.Streams = append(part.Streams, s)
+	}
+	return append(all, part)
 }
 
 // ask is what its heir sends there.

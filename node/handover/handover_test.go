@@ -155,6 +155,33 @@ func TestStay(t *testing.T) {
 	}
 }
 
+// TestStayWhileOthersLook: whoever looks for elders removes what dead ones left; one
+// that begins to stay meanwhile is seen from then on.
+func TestStayWhileOthersLook(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	defer cancel()
+	for range 3 {
+		looking.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = Living(dir)
+			}
+		})
+	}
+	for i := range 500 {
+		f, err := Stay(dir, 7)
+		if err != nil {
+			t.Fatalf("the %d. time: %v", i, err)
+		}
+		if got, err := Living(dir); err != nil || !slices.Equal(got, []uint64{7}) {
+			t.Fatalf("the %d. time: living are %v, %v", i, got, err)
+		}
+		Depart(f)
+	}
+}
+
 // fakeHost answers what its test puts in.
 type fakeHost struct {
 	mu    sync.Mutex
@@ -268,7 +295,7 @@ func TestTell(t *testing.T) {
 		t.Fatal(err)
 	}
 	links := newLinks(t, dir)
-	if links.Oldest() != 7 || !links.Silent() {
+	if !slices.Equal(links.Living(), []uint64{7}) || !links.Silent() {
 		t.Fatal("the elder is not seen")
 	}
 	var mu sync.Mutex
@@ -280,7 +307,13 @@ func TestTell(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			return counts
-		}, func(limit int) json.RawMessage { return json.RawMessage(fmt.Sprintf("[%d]", limit)) })
+		}, func(limit int) []json.RawMessage {
+			list, filler := make([]json.RawMessage, limit), strings.Repeat("x", 400) // a stream is as long
+			for i := range list {
+				list[i] = fmt.Appendf(nil, "%q", fmt.Sprintf("%d %s", i, filler))
+			}
+			return list
+		})
 	})
 	carries := func(links *Links, want int64) {
 		t.Helper()
@@ -300,8 +333,20 @@ func TestTell(t *testing.T) {
 	counts.InFlight = 3
 	mu.Unlock()
 	carries(links, 3)
-	if got := links.Streams(t.Context(), links.Elders()[0], 12); string(got) != "[12]" {
-		t.Errorf("asked for streams it says %q", got)
+	for _, limit := range []int{12, maxStreams, 1, 0} { // of the most, many frames
+		var got []json.RawMessage
+		eventually(t, func() (wrong string) {
+			var ok bool
+			if got, ok = links.Streams(t.Context(), links.Elders()[0], limit); !ok || len(got) != limit {
+				return fmt.Sprintf("asked for %d streams it lists %d, %v", limit, len(got), ok)
+			}
+			return ""
+		})
+		for i, s := range got {
+			if !strings.HasPrefix(string(s), fmt.Sprintf(`"%d `, i)) {
+				t.Fatalf("the %d. of %d is %s", i, limit, s)
+			}
+		}
 	}
 	links.Stop()
 	links = newLinks(t, dir) // the next heir
@@ -316,12 +361,12 @@ func TestTell(t *testing.T) {
 	})
 	links.look()
 	carries(links, 3) // it lives: it may come back
-	if got := links.Streams(t.Context(), links.Elders()[0], 12); got != nil {
+	if got, ok := links.Streams(t.Context(), links.Elders()[0], 12); ok {
 		t.Errorf("nobody answers %q", got)
 	}
 	Depart(stay)
 	eventually(t, func() string {
-		if n := len(links.Elders()); n > 0 || links.Oldest() != 0 {
+		if n := len(links.Elders()); n > 0 || len(links.Living()) > 0 {
 			return "it counts still"
 		}
 		return ""

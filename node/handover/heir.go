@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // variable tells a process that it is an heir, by the descriptor of the socket pair.
@@ -130,19 +131,29 @@ func (h *Heir) AwaitReady(ctx context.Context) error {
 // Yours says that the directory is the heir's.
 func (h *Heir) Yours() error { return h.say(word{Word: wordYours}) }
 
-// Go says that the node is. From here on there is no way back: an error means that
-// the heir has just ended.
+// Go says that the node is, too. From here on there is no way back, unless it could
+// not be said: who has not heard it takes nobody in.
 func (h *Heir) Go() error {
-	defer h.close()
-	return h.say(word{Word: wordGo})
+	err := h.say(word{Word: wordGo})
+	if err == nil {
+		h.close()
+	}
+	return err
 }
+
+// lastTime is for a process that has left the talk to end by itself.
+const lastTime = time.Second
 
 // Undo ends the heir, and adds to the cause how it ended.
 func (h *Heir) Undo(cause error) error {
-	if !errors.Is(cause, ErrGone) {
-		_ = h.process.Kill() // one that has ended needs none
+	if errors.Is(cause, ErrGone) {
+		select {
+		case <-h.ended: // and how says why
+		case <-time.After(lastTime):
+		}
 	}
-	h.close()
+	_ = h.process.Kill() // one that has ended needs none
+	h.close()            // not before: to one that lives it would be this one's end
 	<-h.ended
 	if errors.Is(cause, ErrGone) {
 		return fmt.Errorf("the new process ended before it served (%s); its log says why", h.state)

@@ -121,7 +121,7 @@ func (l *Link) Feed(ctx context.Context, node, service string, opening []byte, t
 // Tell keeps the heir told of what this process carries, until ctx ends. now is
 // asked when there may be news, and what it says is sent if it is some; list answers
 // the heir's questions.
-func (l *Link) Tell(ctx context.Context, every time.Duration, now func() Counts, list func(limit int) json.RawMessage) {
+func (l *Link) Tell(ctx context.Context, every time.Duration, now func() Counts, list func(limit int) []json.RawMessage) {
 	rest := dialRest
 	for ctx.Err() == nil {
 		if c, err := l.dial(ctx, visit{For: forCounts}); err == nil {
@@ -136,7 +136,7 @@ func (l *Link) Tell(ctx context.Context, every time.Duration, now func() Counts,
 	}
 }
 
-func (l *Link) tell(ctx context.Context, c net.Conn, every time.Duration, now func() Counts, list func(int) json.RawMessage) {
+func (l *Link) tell(ctx context.Context, c net.Conn, every time.Duration, now func() Counts, list func(int) []json.RawMessage) {
 	over, cancel := context.WithCancel(ctx)
 	asks, ended := make(chan ask), make(chan struct{})
 	go func() {
@@ -166,8 +166,10 @@ func (l *Link) tell(ctx context.Context, c net.Conn, every time.Duration, now fu
 		}
 		select {
 		case a := <-asks:
-			if writeJSON(c, said{Streams: list(a.Streams)}) != nil {
-				return
+			for _, part := range parts(list(a.Streams)) {
+				if writeJSON(c, part) != nil {
+					return
+				}
 			}
 		case <-tick.C:
 		case <-ended:

@@ -48,7 +48,7 @@ type Known struct {
 	Counts
 
 	line  net.Conn // where it can be asked; nil: its visit is over
-	asked chan json.RawMessage
+	asked chan []json.RawMessage
 	one   *sync.Mutex // held by who asks
 }
 
@@ -207,29 +207,33 @@ func (l *Links) feed(c net.Conn, v visit) {
 func (l *Links) listen(c net.Conn, v visit) {
 	_ = c.SetReadDeadline(time.Time{})
 	l.mu.Lock()
-	k := &Known{Boot: v.Boot, PID: v.PID, line: c, asked: make(chan json.RawMessage, 1), one: new(sync.Mutex)}
+	k := &Known{Boot: v.Boot, PID: v.PID, line: c, asked: make(chan []json.RawMessage, 1), one: new(sync.Mutex)}
 	if was := l.elders[v.Boot]; was != nil {
 		k.Counts = was.Counts
 	}
 	l.elders[v.Boot] = k
 	l.mu.Unlock()
+	var list []json.RawMessage // as far as it has come
 	for {
 		var s said
-		if readJSON(c, &s) != nil {
+		if readJSON(c, &s) != nil || len(list)+len(s.Streams) > maxStreams {
 			break
-		}
-		if s.Streams != nil {
-			select {
-			case k.asked <- s.Streams:
-			default: // nobody waits for it any more
-			}
 		}
 		if s.Counts != nil {
 			l.mu.Lock()
 			k.Counts = *s.Counts
 			l.mu.Unlock()
 			l.host.Heard()
+			continue
 		}
+		if list = append(list, s.Streams...); s.More {
+			continue
+		}
+		select {
+		case k.asked <- list:
+		default: // nobody waits for it any more
+		}
+		list = nil
 	}
 	l.mu.Lock()
 	k.line = nil
@@ -282,14 +286,11 @@ func (l *Links) look() {
 	}
 }
 
-// Oldest is the lowest boot of the elders that live; 0: none does.
-func (l *Links) Oldest() uint64 {
+// Living are the boots of the elders that live.
+func (l *Links) Living() []uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.living) == 0 {
-		return 0
-	}
-	return slices.Min(l.living)
+	return slices.Clone(l.living)
 }
 
 // Elders are those that are known, the oldest first.
@@ -313,10 +314,14 @@ func (l *Links) Silent() bool {
 	return slices.ContainsFunc(l.living, func(boot uint64) bool { k := l.elders[boot]; return k == nil || k.Since.IsZero() })
 }
 
-const streamsTime = time.Second // for an elder to list its streams
+const streamsTime = 3 * time.Second // for an elder to list its streams
 
-// Streams asks an elder for a list of its streams; nil where it does not answer.
-func (l *Links) Streams(ctx context.Context, k Known, limit int) json.RawMessage {
+// maxStreams is how many streams can be asked for at once.
+const maxStreams = 10_000
+
+// Streams asks an elder for a list of its streams, at most maxStreams; false: it does
+// not answer.
+func (l *Links) Streams(ctx context.Context, k Known, limit int) (list []json.RawMessage, ok bool) {
 	k.one.Lock()
 	defer k.one.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, streamsTime)
@@ -325,13 +330,13 @@ func (l *Links) Streams(ctx context.Context, k Known, limit int) json.RawMessage
 	case <-k.asked: // an answer that came too late
 	default:
 	}
-	if k.line == nil || writeJSON(k.line, ask{Streams: limit}) != nil {
-		return nil
+	if k.line == nil || writeJSON(k.line, ask{Streams: min(limit, maxStreams)}) != nil {
+		return nil, false
 	}
 	select {
-	case list := <-k.asked:
-		return list
+	case list = <-k.asked:
+		return list, true
 	case <-ctx.Done():
-		return nil
+		return nil, false
 	}
 }

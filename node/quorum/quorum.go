@@ -36,6 +36,7 @@ type Peer struct {
 	Hosts          bool // it keeps replicas, if asked to
 	Alive          bool
 	Ends           bool // it is about to stop, for good or to start again
+	Failed         bool // its disk has failed: it keeps nothing
 	Expect, Sees   int
 	Generation     uint32 // of shard 0 in its map; 0: it has none
 }
@@ -62,7 +63,7 @@ type Options struct {
 	Rules  shards.Rules  // of sessions
 	Fates  shards.Fates
 	Names  func() map[string]meta.Named // what this node knows of backends; nil: they are not agreed on
-	Elder  func() uint64                // the boot of the oldest process of this node whose turns still run; 0, or nil: none do
+	Elders func() []uint64              // boots of this node's older processes that live; nil: none do
 	// Changed, if set, hears of newer maps, and may take its time.
 	Changed func(*meta.Map)
 	Aside   bool   // operators have set this node aside
@@ -293,9 +294,20 @@ func (q *Quorum) Stop(ctx context.Context) error {
 		return q.unroute(ctx) // all else is another's
 	}
 	q.cancel()
-	err := errors.Join(q.unroute(ctx), q.keeper.Stop(ctx))
-	q.tasks.Wait()
+	err := errors.Join(q.unroute(ctx), q.keeper.Stop(ctx), q.ended(ctx))
 	return errors.Join(err, q.groups.Stop(ctx), q.port.Stop(ctx), q.store.Stop(ctx))
+}
+
+// ended waits for the loops, as long as ctx allows: a disk or another node may hang.
+func (q *Quorum) ended(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { q.tasks.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop the quorum's loops: %w", context.Cause(ctx))
+	}
 }
 
 // changed hears of every new map. It must not ask the keeper.

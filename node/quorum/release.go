@@ -24,8 +24,7 @@ type Beyond interface {
 // The turns go on, and their node is a holder of its own, until Stop.
 func (q *Quorum) Release(ctx context.Context, b Beyond) error {
 	q.cancel()
-	err := q.keeper.Stop(ctx)
-	q.tasks.Wait()
+	err := errors.Join(q.keeper.Stop(ctx), q.ended(ctx))
 	q.beyond.Store(&b)
 	if r := q.router.Load(); r != nil {
 		r.Outlive()

@@ -81,20 +81,24 @@ func (h host) Delete(ctx context.Context, r meta.Own) error {
 }
 
 // Kept is what there is of a shard in the store.
-func (h host) Kept(shard int) (all []meta.Kept) {
+func (h host) Kept(shard int) (all []meta.Kept, err error) {
 	for _, key := range h.q.store.Keys() {
 		if key.Shard != uint64(shard) {
 			continue
 		}
 		id := transport.GroupID{Shard: uint32(shard), Incarnation: uint32(key.Incarnation)}
 		last, term, err := h.q.groups.Kept(id, key.Life)
-		if err != nil {
-			h.q.log.Warn("what a replica has cannot be told", "shard", shard, "incarnation", key.Incarnation, "err", err)
+		var hole *store.HoleError
+		if errors.As(err, &hole) { // nothing can begin with it
+			h.q.log.Warn("a replica's log is broken, and counts as none", "shard", shard, "incarnation", key.Incarnation, "err", err)
 			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("incarnation %d: %w", key.Incarnation, err)
 		}
 		all = append(all, meta.Kept{Incarnation: id.Incarnation, Life: key.Life, Term: term, Last: last})
 	}
-	return all
+	return all, nil
 }
 
 // keep notes the state machine of a replica that runs.
@@ -211,7 +215,7 @@ func (n neighbours) Peers() map[string]meta.Peer {
 	out := make(map[string]meta.Peer)
 	for _, p := range n.q.peers() {
 		if p.ID == n.q.o.Self.ID || p.Cluster != "" && p.Cluster == n.q.Cluster() {
-			out[p.ID] = meta.Peer{Node: meta.Node{Name: p.Name, Zone: p.Zone, Hosts: p.Hosts, Level: p.Level, Boot: p.Boot}, Alive: p.Alive, Ends: p.Ends, Generation: p.Generation}
+			out[p.ID] = meta.Peer{Node: meta.Node{Name: p.Name, Zone: p.Zone, Hosts: p.Hosts, Level: p.Level, Boot: p.Boot}, Alive: p.Alive, Ends: p.Ends, Failed: p.Failed, Generation: p.Generation}
 		}
 	}
 	return out

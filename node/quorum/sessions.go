@@ -19,7 +19,7 @@ func (q *Quorum) route(m *meta.Map) error {
 	}
 	r := shards.NewRouter(shards.Options{
 		Node: q.o.Self.ID, Boot: q.boot, Hash: hash, Peers: peers{q}, Feeds: feeds{q}, Place: places{q},
-		Rules: q.o.Rules, Fates: q.o.Fates, Pools: q.o.Pools, Elder: q.o.Elder, Log: q.log, Eager: true, Now: q.o.Now,
+		Rules: q.o.Rules, Fates: q.o.Fates, Pools: q.o.Pools, Elders: q.o.Elders, Log: q.log, Eager: true, Now: q.o.Now,
 	})
 	if !q.router.CompareAndSwap(nil, r) {
 		return nil

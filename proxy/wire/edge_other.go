@@ -11,6 +11,7 @@ import (
 type edge struct {
 	pending []byte
 	idle    time.Duration
+	asked   error
 }
 
 func edgeFD(net.Conn) int32 { return -1 }

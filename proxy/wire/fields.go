@@ -36,7 +36,7 @@ const (
 	forwardedFor
 	forwardedProto
 	forwardedHost
-	forwardedElse // says of the client what others write: Forwarded, X-Real-IP, X-Forwarded-Port
+	forwardedElse // says of the client what others write: Forwarded, X-Real-IP, any other X-Forwarded-*
 	maxForwards
 	traceParent
 	traceState
@@ -89,6 +89,17 @@ func scanFields(raw []byte, fields []field) ([]field, error) {
 }
 
 func kindOf(name []byte) kind {
+	k := listed(name)
+	if n := len(forwardedPrefix); k == plain && len(name) > n && fold(name[:n], forwardedPrefix) {
+		return forwardedElse
+	}
+	return k
+}
+
+// forwardedPrefix is how names begin that say for whom a request is forwarded.
+const forwardedPrefix = "x-forwarded-"
+
+func listed(name []byte) kind {
 	switch len(name) {
 	case 2:
 		return of(name, "te", te)
@@ -102,21 +113,23 @@ func kindOf(name []byte) kind {
 	case 7:
 		return of(name, "upgrade", upgrade)
 	case 9:
-		return max(of(name, "forwarded", forwardedElse), of(name, "x-real-ip", forwardedElse))
+		return max(of(name, "forwarded", forwardedElse), of(name, "x-real-ip", forwardedElse), of(name, "client-ip", forwardedElse))
 	case 10:
 		return max(of(name, "connection", connection), of(name, "keep-alive", hopByHop), of(name, "tracestate", traceState))
 	case 11:
-		return of(name, "traceparent", traceParent)
+		return max(of(name, "traceparent", traceParent), of(name, "x-client-ip", forwardedElse))
 	case 12:
 		return of(name, "max-forwards", maxForwards)
 	case 14:
-		return of(name, "content-length", contentLength)
+		return max(of(name, "content-length", contentLength), of(name, "true-client-ip", forwardedElse))
 	case 15:
-		return of(name, "x-forwarded-for", forwardedFor)
+		return max(of(name, "x-forwarded-for", forwardedFor), of(name, "front-end-https", forwardedElse))
 	case 16:
-		return max(of(name, "x-forwarded-host", forwardedHost), of(name, "x-forwarded-port", forwardedElse), of(name, "proxy-connection", hopByHop))
+		return max(of(name, "x-forwarded-host", forwardedHost), of(name, "proxy-connection", hopByHop))
 	case 17:
 		return max(of(name, "transfer-encoding", transferEncoding), of(name, "x-forwarded-proto", forwardedProto))
+	case 19:
+		return of(name, "x-cluster-client-ip", forwardedElse)
 	}
 	return plain
 }
@@ -124,12 +137,16 @@ func kindOf(name []byte) kind {
 // aliasOf is what gateways to programs (CGI, WSGI) take a name with _ for: they read
 // X_A for X-A.
 func aliasOf(name []byte) kind {
+	if n := len(forwardedPrefix); len(name) > n && looksLike(name[:n], forwardedPrefix) {
+		return forwardedAlias
+	}
 	for _, of := range []struct {
 		name string
 		kind kind
 	}{
-		{"x-forwarded-for", forwardedAlias}, {"x-forwarded-proto", forwardedAlias}, {"x-forwarded-host", forwardedAlias}, {"x-forwarded-port", forwardedAlias},
-		{"x-real-ip", forwardedAlias}, {"content-length", framingAlias}, {"transfer-encoding", framingAlias},
+		{"x-real-ip", forwardedAlias}, {"client-ip", forwardedAlias}, {"x-client-ip", forwardedAlias}, {"true-client-ip", forwardedAlias},
+		{"x-cluster-client-ip", forwardedAlias}, {"front-end-https", forwardedAlias},
+		{"content-length", framingAlias}, {"transfer-encoding", framingAlias},
 	} {
 		if len(name) == len(of.name) && looksLike(name, of.name) {
 			return of.kind

@@ -107,6 +107,9 @@ func TestKindOf(t *testing.T) {
 		"te": te, "host": host, "date": date, "expect": expect, "upgrade": upgrade, "connection": connection,
 		"keep-alive": hopByHop, "proxy-connection": hopByHop, "content-length": contentLength, "transfer-encoding": transferEncoding,
 		"x-forwarded-for": forwardedFor, "x-forwarded-host": forwardedHost, "x-forwarded-proto": forwardedProto,
+		"x-forwarded-port": forwardedElse, "x-forwarded-anything": forwardedElse, "forwarded": forwardedElse, "x-real-ip": forwardedElse,
+		"client-ip": forwardedElse, "x-client-ip": forwardedElse, "true-client-ip": forwardedElse, "x-cluster-client-ip": forwardedElse,
+		"front-end-https": forwardedElse,
 	}
 	for name, want := range kinds {
 		mixed := []byte(name)
@@ -123,12 +126,16 @@ func TestKindOf(t *testing.T) {
 		for i := range name {
 			other := []byte(name)
 			other[i] = 'q'
-			if got := kindOf(other); got != plain {
-				t.Errorf("kindOf(%s) = %d", other, got)
+			want := plain
+			if bytes.HasPrefix(other, []byte(forwardedPrefix)) {
+				want = forwardedElse // whatever else it is
+			}
+			if got := kindOf(other); got != want {
+				t.Errorf("kindOf(%s) = %d, want %d", other, got, want)
 			}
 		}
 	}
-	for _, name := range []string{"", "a", "cookie", "trailer", "via", "content-lengt", "content-length-", "content_length"} {
+	for _, name := range []string{"", "a", "cookie", "trailer", "via", "content-lengt", "content-length-", "content_length", "x-forwarded", "x-forwarded-", "x_forwarded_for"} {
 		if got := kindOf([]byte(name)); got != plain {
 			t.Errorf("kindOf(%s) = %d", name, got)
 		}

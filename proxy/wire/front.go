@@ -2,7 +2,9 @@ package wire
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
+	"os"
 	"time"
 )
 
@@ -113,6 +115,19 @@ func silence(nc net.Conn) {
 	if t, ok := nc.(*tls.Conn); ok {
 		_ = t.NetConn().Close()
 	}
+}
+
+// mute tells whether TLS holds nothing that was read before it was asked for,
+// which what is below does not show. The read deadline is over after it.
+func mute(nc net.Conn) bool {
+	t, ok := nc.(*tls.Conn)
+	if !ok {
+		return true
+	}
+	_ = t.SetReadDeadline(longAgo())
+	var b [1]byte
+	n, err := t.Read(b[:])
+	return n == 0 && errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // endTLS ends the sending side of TLS, not of what is below it.

@@ -57,6 +57,27 @@ func (l *Link) Send(p []byte, whole bool, idle time.Duration) error {
 	return l.Write(p, idle)
 }
 
+// Begin sends what the kernel takes at once of p, which is all there is to a
+// request. The rest is for Write, beside ReadResponse: a backend may refuse a
+// request before it has read it, or never read it.
+func (l *Link) Begin(p []byte) (rest []byte) {
+	l.whole = len(p)
+	if l.own < 0 || l.cut.Load() {
+		return p
+	}
+	return p[sendNow(int(l.own), p):]
+}
+
+// Unsent is why the request that Send was given as a whole did not go out to its
+// end; nil where it did. An answer may have come all the same, and the link is
+// of no use after it.
+func (l *Link) Unsent() error {
+	if l.edge == nil {
+		return nil
+	}
+	return l.edge.asked
+}
+
 // ReadResponse reads the next head into p; interim ones come one by one too.
 // wait bounds the time until it is complete (0: no limit). It fails with
 // io.EOF where the backend closed before the first byte.
@@ -121,11 +142,14 @@ func (i *Idle) Get() *Link {
 }
 
 // Put keeps a link whose last exchange ended cleanly, with nothing left over.
+// What TLS has read beyond it is looked for here: until Get nobody reads, and
+// what comes meanwhile is seen below TLS.
 func (i *Idle) Put(l *Link, now time.Time) {
 	l.Rest()
 	l.since = now
+	silent := l.mute()
 	i.mu.Lock()
-	keep := !i.closed && len(i.links) < i.max && !l.cut.Load()
+	keep := silent && !i.closed && len(i.links) < i.max && !l.cut.Load()
 	if keep {
 		i.links = append(i.links, l)
 	}
@@ -172,6 +196,15 @@ func (l *Link) open() bool {
 		return l.hup.Load() == hupNone && silent(int(l.own))
 	}
 	return quiet(l.nc)
+}
+
+// mute is mute of the connection.
+func (l *Link) mute() bool {
+	if l.byEdges {
+		return true // no TLS
+	}
+	l.readBy = past
+	return mute(l.nc)
 }
 
 // Len is the number of unused links.

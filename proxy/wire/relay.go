@@ -53,7 +53,7 @@ type Relay struct {
 	Pace      Pace          // hears of the body's data as it comes; nil: nobody
 	Later     Resumer       // where the relay may go on by events; may be nil
 	Frames    *Frames       // of a WebSocket, so that Finish can end it between two; nil: none
-	Ours      string        // name of a field that no trailer may have; empty: none
+	Ours      *[2]string    // names of fields that no trailer may have; nil or empty: none
 
 	chunks   Chunks
 	trailers []byte // so far
@@ -243,15 +243,24 @@ func (r *Relay) trailer(dst []byte) ([]byte, error) {
 		return dst, wrapSource(err)
 	}
 	for i := range fields {
-		if f := &fields[i]; r.Ours != "" && len(f.name) == len(r.Ours) && looksLike(f.name, r.Ours) {
-			continue
-		}
-		if k := fields[i].kind; k == plain || k == date {
-			dst = append(dst, fields[i].line...)
+		if f := &fields[i]; (f.kind == plain || f.kind == date) && !r.isOurs(f.name) {
+			dst = append(dst, f.line...)
 		}
 	}
 	r.note()
 	return append(dst, "\r\n"...), nil
+}
+
+func (r *Relay) isOurs(name []byte) bool {
+	if r.Ours == nil {
+		return false
+	}
+	for _, ours := range r.Ours {
+		if ours != "" && len(name) == len(ours) && looksLike(name, ours) {
+			return true
+		}
+	}
+	return false
 }
 
 func wrapSource(err error) error {

@@ -188,6 +188,9 @@ func (q *Request) requestLine(line []byte) error {
 // 3.2.2).
 func (q *Request) authority() error {
 	q.Host = nil
+	if string(q.Method) == "CONNECT" {
+		return ErrMalformed // whatever its target looks like: no tunnel to anywhere starts here
+	}
 	hosts := 0
 	for i := range q.fields {
 		if q.fields[i].kind == host {
@@ -206,7 +209,7 @@ func (q *Request) authority() error {
 	}
 	rest, ok := cutScheme(q.Target)
 	if !ok {
-		return ErrMalformed // also CONNECT: no tunnel to anywhere starts here
+		return ErrMalformed
 	}
 	i := bytes.IndexAny(rest, "/?")
 	if i < 0 {

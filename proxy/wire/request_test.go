@@ -173,6 +173,8 @@ func refused() []refusal {
 		{"relative", head("GET x HTTP/1.1", "Host: h"), ErrMalformed},
 		{"GET *", head("GET * HTTP/1.1", "Host: h"), ErrMalformed},
 		{"CONNECT", head("CONNECT h:443 HTTP/1.1", "Host: h:443"), ErrMalformed},
+		{"CONNECT, origin form", head("CONNECT /x HTTP/1.1", "Host: h"), ErrMalformed},
+		{"CONNECT, absolute form", head("CONNECT http://h/ HTTP/1.1", "Host: h"), ErrMalformed},
 
 		{"lengths that differ", get("Content-Length: 5", "Content-Length: 6"), ErrFraming},
 		{"lengths that agree", get("Content-Length: 5", "Content-Length: 5"), ErrFraming},

@@ -33,12 +33,19 @@ type question struct {
 	Open    *Own             `json:"open,omitempty"`    // is that replica open there?
 }
 
+// reports tells whether a question is what a node says of itself in each round: no
+// other one says who it is and what it names.
+func (q question) reports() bool {
+	return q.Revision > 0 && q.Command == nil && q.Look == nil && q.Open == nil
+}
+
 // reply is the answer.
 type reply struct {
 	Map      []byte `json:"map,omitempty"`    // if it has a newer one
 	Leader   string `json:"leader,omitempty"` // of meta, as far as it knows
 	Open     bool   `json:"open,omitempty"`
 	Kept     []Kept `json:"kept,omitempty"`     // of what was looked for
+	Leads    uint32 `json:"leads,omitempty"`    // of that, the incarnation that it leads; 0: none
 	Hash     uint64 `json:"hash,omitempty"`     // of what it knows the asker to name
 	Revision uint64 `json:"revision,omitempty"` // of the map that holds the command
 	Refused  string `json:"refused,omitempty"`  // why what was asked was not done
@@ -61,7 +68,7 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 	r := reply{Generation: k.latest()}
 	_, seen := k.o.Neighbours.Peers()[from]
 	switch leads := k.leads(); {
-	case leads && seen: // a stranger may ask for the map, and is no node yet
+	case leads && seen && q.reports(): // a stranger may ask for the map, and is no node yet
 		r.Hash = k.hear(from, q)
 		r.Leader = k.o.Self
 	case leads:
@@ -76,7 +83,10 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 		r.refuse(k.obey(ctx, q.Command, &r))
 	}
 	if q.Look != nil {
-		r.Kept = k.o.Host.Kept(*q.Look)
+		var err error
+		if r.Kept, r.Leads, err = k.look(*q.Look); err != nil {
+			return nil, err
+		}
 	}
 	if q.Open != nil {
 		r.Open = k.isOpen(*q.Open)

@@ -18,7 +18,7 @@ type Host interface {
 	Open(e Errand) error
 	Close(ctx context.Context, r Own)        // its data stays
 	Delete(ctx context.Context, r Own) error // closes it, if it is open, and deletes its data
-	Kept(shard int) []Kept                   // what there is of a shard on this node's disk, open or not
+	Kept(shard int) ([]Kept, error)          // what there is of a shard on this node's disk, open or not
 }
 
 // ErrHole is a replica whose log lacks entries that it had: it must not vote again.

@@ -13,7 +13,7 @@ type Own struct {
 	Incarnation uint32 `json:"incarnation"`
 	Life        uint64 `json:"life"`
 	Founded     bool   `json:"founded,omitempty"` // this node has made the group, or tried to: never again
-	Again       bool   `json:"again,omitempty"`   // but for once: an operator said that nobody else has any of it
+	Again       bool   `json:"again,omitempty"`   // but for once: it has not opened yet, and nobody else has any of it
 	Map         uint64 `json:"map"`               // revision of the map that asked for it
 }
 
@@ -62,7 +62,7 @@ func Local(m *Map, self string, own []Own, open func(Own) bool) (errands []Erran
 			return o.Shard == i && (o.Incarnation > s.Incarnation || o.Incarnation == s.Incarnation && o.Life >= r.Life)
 		}) {
 			found := s.Founder == self && (s.Phase == Creating || m.atFounding(i))
-			e := Errand{Do: OpenIt, Own: Own{Shard: i, Incarnation: s.Incarnation, Life: r.Life, Founded: found, Map: m.Revision}, Found: found}
+			e := Errand{Do: OpenIt, Own: Own{Shard: i, Incarnation: s.Incarnation, Life: r.Life, Founded: found, Again: found && i > 0, Map: m.Revision}, Found: found}
 			if found {
 				e.Seeds = seeds(own, e.Own)
 			}

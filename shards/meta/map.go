@@ -96,6 +96,7 @@ const (
 	Move    Kind = "move"    // Node gives its replica to another
 	Replace Kind = "replace" // Node is dead
 	Reset   Kind = "reset"   // the shard lost its majority; Node makes it anew
+	Regain  Kind = "regain"  // shard 0 was recovered on Node, and nobody has said yet how the group is: nobody loses its replica
 )
 
 // Count is how many session shards there are; fixed when the cluster is founded.
@@ -141,13 +142,13 @@ func (s Shard) Voters() (n int) {
 // group has not let go yet.
 func (s Shard) keeps(node string) bool {
 	_, wanted := s.Wants(node)
-	return wanted || s.Step != nil && slices.Contains(s.Step.Leaving, node)
+	return wanted || s.Step != nil && (s.Step.Kind == Regain || slices.Contains(s.Step.Leaving, node))
 }
 
 // keepsOwn is keeps for one life of a replica: one that another is to follow goes.
 func (s Shard) keepsOwn(node string, life uint64) bool {
 	r, wanted := s.Wants(node)
-	return wanted && r.Life == life || !wanted && s.keeps(node)
+	return wanted && r.Life == life || !wanted && s.keeps(node) || s.Step != nil && s.Step.Kind == Regain
 }
 
 // name is what people call a node; its id where no name is known.

@@ -61,6 +61,9 @@ func Next(m *Map, shard int, self string, g Group, config uint64) Action {
 	if n.s.Phase != Ready || n.s.Incarnation != g.Incarnation {
 		return Action{Why: fmt.Sprintf("the map has incarnation %d, %s", n.s.Incarnation, n.s.Phase)}
 	}
+	if n.s.Step != nil && n.s.Step.Kind == Regain {
+		return Action{Why: "shard 0 was recovered, and the map is to have the group as it is first"}
+	}
 	for _, look := range []func() (Action, bool){n.clear, n.invite, n.bury, n.promote, n.dismiss} {
 		if a, ok := look(); ok {
 			return a

@@ -16,6 +16,13 @@ type office struct {
 	heard  map[string]hearing      // by node: its last report
 	groups map[int]hearing         // by shard: its leader's last report
 	named  map[named]time.Duration // when a live node named the backend last
+	begun  map[int]beginning       // by shard: the incarnation that the map has
+}
+
+// beginning is since when a shard's incarnation is there, as far as the office knows.
+type beginning struct {
+	incarnation uint32
+	at          time.Duration
 }
 
 type named struct{ pool, id string }
@@ -125,7 +132,7 @@ func (k *Keeper) hear(from string, q question) uint64 {
 	defer k.mu.Unlock()
 	now := k.o.Now()
 	if k.office == nil || k.office.term != st.Term {
-		k.office = &office{term: st.Term, since: now, heard: make(map[string]hearing), groups: make(map[int]hearing), named: make(map[named]time.Duration)}
+		k.office = &office{term: st.Term, since: now, heard: make(map[string]hearing), groups: make(map[int]hearing), named: make(map[named]time.Duration), begun: make(map[int]beginning)}
 	}
 	o := k.office
 	h := o.heard[from]
@@ -156,18 +163,29 @@ func (k *Keeper) see() Seen {
 		p.Heard, p.Run, p.Runs = heard && now-h.at < fresh, h.run, h.runs
 		seen.Peers[id] = p
 	}
-	for shard := range k.o.machineShards() {
+	for shard, s := range k.o.machineShards() {
 		h, heard := o.groups[shard]
-		switch {
-		case !heard:
-			seen.Silent[shard] = now - o.since
-		case now-h.at < fresh:
+		began := o.beginning(shard, s.Incarnation, now)
+		if heard && now-h.at < fresh {
 			seen.Groups[shard] = h.group
-		default:
-			seen.Silent[shard] = now - h.at
+		} else {
+			seen.Silent[shard] = now - max(began, h.at)
 		}
 	}
 	return seen
+}
+
+// beginning is since when the map has a shard's incarnation. How long the one before
+// was silent is no fault of it.
+func (o *office) beginning(shard int, incarnation uint32, now time.Duration) time.Duration {
+	b, known := o.begun[shard]
+	if !known {
+		b = beginning{incarnation, o.since}
+	} else if b.incarnation != incarnation {
+		b = beginning{incarnation, now}
+	}
+	o.begun[shard] = b
+	return b.at
 }
 
 // seeNames adds what live nodes name, and what no live node does; the lock is held.

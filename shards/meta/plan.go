@@ -73,6 +73,8 @@ func (p *plan) planPeer(id string, peer Peer, panics bool) {
 		next.State = Removed
 	case peer.Level < p.m.Level && n.State != Active && n.State != Draining:
 		next.State = cmp.Or(n.State, Joining) // its replicas would halt at what the others do
+	case n.State == Dead && n.Leaving && peer.Heard:
+		next.State = Draining // it goes on leaving
 	case n.State == Removed && peer.Heard, n.State == Dead && peer.Heard, n.State == Joining && peer.Heard:
 		next.State, next.Leaving = Active, false
 	case !known || n.State == Removed:
@@ -211,7 +213,7 @@ func (p *plan) create(i int, kind Kind, reason string) {
 		begun[o.Founder]++
 	}
 	for range replicas {
-		if to := p.m.best(i, s.Replicas, loads, func(node string) bool { return p.seen.Peers[node].Alive }); to != "" {
+		if to := p.m.best(i, s.Replicas, loads, p.lives); to != "" {
 			s.Replicas = add(s.Replicas, Replica{Node: to})
 		}
 	}
@@ -247,3 +249,9 @@ func (p *plan) attend(i int) {
 }
 
 func (p *plan) name(id string) string { return p.m.name(id) }
+
+// lives tells whether a node is there and can keep what it gets.
+func (p *plan) lives(id string) bool { return p.seen.Peers[id].Alive && !p.seen.Peers[id].Failed }
+
+// fit tells whether a node may get replicas, and keep those that it has.
+func (p *plan) fit(id string) bool { return p.m.Nodes[id].fit() && !p.seen.Peers[id].Failed }

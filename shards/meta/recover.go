@@ -54,8 +54,30 @@ func recovery(f files, self string) (*Recovery, error) {
 			next.Nodes[lost.Node] = n
 		}
 	}
+	for i, s := range next.Shards[1:] {
+		if s.Phase == Ready {
+			next.Shards[i+1] = s.regained(self, next.Revision)
+		}
+	}
 	r.after = next
 	return r, nil
+}
+
+// regained is a shard of which others may have decided since this node heard of it:
+// until its group says how it is, nobody loses the replica that it has.
+func (s Shard) regained(self string, revision uint64) Shard {
+	step := Step{Kind: Regain, Node: self, Reason: "shard 0 was recovered there, and the group has not said yet how it is"}
+	if s.Step != nil {
+		step.Leaving = s.Step.Leaving
+	}
+	s.Step, s.Revision = &step, revision
+	return s
+}
+
+// Held tells whether the node has a replica of shard 0. One that has none may have
+// heard of decisions late, or not at all.
+func (r *Recovery) Held() bool {
+	return slices.ContainsFunc(r.own.Replicas, func(o Own) bool { return o.Shard == 0 })
 }
 
 // Map is the map that the node knows, and begins again with.

@@ -96,9 +96,22 @@ func (k *Keeper) place(ctx context.Context) {
 		case k.doubts(r):
 			k.distrust(ctx, r)
 		case !k.isOpen(r):
-			k.begin(ctx, Errand{Do: OpenIt, Own: r, Kept: true, Found: r.Again || r.Founded && m.atFounding(r.Shard)}) // it may have ended before the group was made
+			k.begin(ctx, k.resume(m, r))
 		}
 	}
+}
+
+// resume is how a replica that is noted opens. It may have ended, or its disk failed,
+// before its group was made: then it makes it, of all that it was to begin with.
+func (k *Keeper) resume(m *Map, r Own) Errand {
+	e := Errand{Do: OpenIt, Own: r, Kept: true, Found: r.Founded && m.atFounding(r.Shard)}
+	if r.Again && (r.Shard == 0 || m.Shards[r.Shard].Phase == Creating) {
+		e.Found = true
+	}
+	if e.Found && r.Shard > 0 {
+		e.Seeds = seeds(k.Own(), r)
+	}
+	return e
 }
 
 func (k *Keeper) isOpen(r Own) bool {
@@ -160,7 +173,7 @@ func (k *Keeper) begin(ctx context.Context, e Errand) {
 	}
 	delete(k.failed, r)
 	err, again := k.o.Host.Open(e), openRest
-	if errors.Is(err, ErrHole) {
+	if errors.Is(err, ErrHole) && !e.Found { // what was never made has nothing to forget
 		again = round // what is to come comes with the map
 		err = errors.Join(err, k.renew(ctx, r))
 	}
@@ -199,7 +212,8 @@ func (k *Keeper) renew(ctx context.Context, r Own) error {
 }
 
 // renewed is the shard with another life to come for the node's replica. Who was to
-// keep its own until a step under way is done goes on keeping it: it may vote.
+// keep its own until a step under way is done goes on keeping it: it may vote. A shard
+// that is being made is still made of what it was to be made of.
 func (s Shard) renewed(node string) Shard {
 	s.Replicas = slices.Clone(s.Replicas)
 	for i := range s.Replicas {
@@ -210,6 +224,9 @@ func (s Shard) renewed(node string) Shard {
 	step := Step{Kind: Replace, Node: node, Reason: "the log of its replica is broken or gone"}
 	if s.Step != nil {
 		step.Leaving = s.Step.Leaving
+		if s.Phase == Creating || s.Step.Kind == Regain {
+			step.Kind, step.Node = s.Step.Kind, s.Step.Node
+		}
 	}
 	s.Step = &step
 	return s
@@ -276,6 +293,10 @@ func (k *Keeper) step(ctx context.Context, shard int) (again bool, err error) {
 	}
 	g := k.watch(shard, st)
 	a := Next(m, shard, k.o.Self, g, st.Config)
+	for a.Do == Transfer && !k.stays(a.Node) { // another may lead, or nobody
+		g = g.passing(a.Node)
+		a = Next(m, shard, k.o.Self, g, st.Config)
+	}
 	if a == (Action{}) {
 		a = Spread(m.Shards[shard], k.lead(m, shard), k.o.Self, g, st.Config)
 	}
@@ -316,9 +337,15 @@ func (k *Keeper) lead(m *Map, shard int) string {
 	return k.spread.leaders[shard]
 }
 
+// stays tells whether a node is there, and is not about to end.
+func (k *Keeper) stays(node string) bool {
+	p := k.o.Neighbours.Peers()[node]
+	return p.Alive && !p.Ends
+}
+
 // mayHand slows the transfers down that spread leaders, and spares nodes that end.
 func (k *Keeper) mayHand(m *Map, shard int, to string) bool {
-	if p := k.o.Neighbours.Peers()[to]; !p.Alive || p.Ends {
+	if !k.stays(to) {
 		return false
 	}
 	k.mu.Lock()

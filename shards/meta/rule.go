@@ -114,6 +114,7 @@ func (k *Keeper) until(ctx context.Context, about string, ruling func(*Map) (Com
 			return err
 		}
 		k.Nudge() // what was stale here is asked for
+		k.adopt()
 		if k.rest(ruleRest, nil); ctx.Err() != nil || k.ctx.Err() != nil {
 			return fmt.Errorf("rule on %s: %w", about, err)
 		}

@@ -1,6 +1,9 @@
 package meta
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Seen is what a controller sees beside the map. It decides nothing by itself.
 type Seen struct {
@@ -15,11 +18,13 @@ type Seen struct {
 
 // Peer is a node as it is at the moment.
 type Peer struct {
-	Node                // its own word: Name, Zone, Hosts, Level, Boot
-	Alive bool          // says gossip
-	Ends  bool          // it says that it is about to end, if only to start again
-	Gone  time.Duration // for so long the controller has seen it not alive
-	Heard bool          // its report came by rpc, lately
+	Node       // its own word: Name, Zone, Hosts, Level, Boot
+	Alive bool // says gossip
+	Ends  bool // it says that it is about to end, if only to start again
+	// Failed is a node that says that its disk has failed: it runs and keeps nothing.
+	Failed bool
+	Gone   time.Duration // for so long the controller has seen it not alive
+	Heard  bool          // its report came by rpc, lately
 
 	Generation uint32   // of meta, as it says in gossip; 0: it does not
 	Run        uint64   // as it reports: this run
@@ -63,6 +68,17 @@ func (g Group) member(r Replica) (Member, bool) {
 		}
 	}
 	return Member{}, false
+}
+
+// passing is the group with a node that nobody hands the lead to.
+func (g Group) passing(node string) Group {
+	g.Members = slices.Clone(g.Members)
+	for i := range g.Members {
+		if g.Members[i].Node == node {
+			g.Members[i].Level = 0
+		}
+	}
+	return g
 }
 
 // light tells whether a copy of the group costs next to nothing.

@@ -49,6 +49,12 @@ type box struct {
 	heard   map[string]time.Duration
 	names   map[string]Named
 	hole    Own     // whose log is broken
+	full    bool    // its disk: no replica can be made
+	blind   bool    // it cannot say what is on its disk
+	mute    bool    // gossip sees it, and it answers no question
+	failed  bool    // it says that its disk has failed
+	ends    bool    // it says that it is about to end
+	unsure  bool    // the next command is done, and who proposed it does not hear of that
 	older   *copied // of its directory, before its last run
 }
 
@@ -74,7 +80,10 @@ type entry struct {
 	client int
 }
 
-var errLost = errors.New("no majority answers")
+var (
+	errLost = errors.New("no majority answers")
+	errDisk = errors.New("the disk is full")
+)
 
 func newWorld(t testing.TB, seed uint64) *world {
 	return &world{
@@ -136,6 +145,9 @@ func (b *box) write(name string, data []byte) error { b.disk[name] = data; retur
 
 func (b *box) Open(e Errand) error {
 	r := e.Own
+	if b.failed {
+		return errDisk
+	}
 	if key(r) == b.hole && b.hole.Life > 0 || e.Kept && !e.Found && b.logs[key(r)] == nil {
 		return ErrHole
 	}
@@ -144,6 +156,9 @@ func (b *box) Open(e Errand) error {
 		b.fed = 0
 	}
 	l := b.logs[key(r)]
+	if l == nil && b.full {
+		return errDisk
+	}
 	if l == nil {
 		l = &log{box: b, own: r}
 		b.logs[key(r)] = l
@@ -173,13 +188,16 @@ func (b *box) Close(_ context.Context, r Own) {
 
 func (b *box) Delete(_ context.Context, r Own) error { delete(b.logs, key(r)); return nil }
 
-func (b *box) Kept(shard int) (all []Kept) {
+func (b *box) Kept(shard int) (all []Kept, err error) {
+	if b.blind {
+		return nil, errDisk
+	}
 	for own, l := range b.logs {
 		if own.Shard == shard {
 			all = append(all, Kept{own.Incarnation, own.Life, lastTerm(l.entries), uint64(len(l.entries))})
 		}
 	}
-	return all
+	return all, nil
 }
 
 func (b *box) log(shard int) *log {
@@ -246,7 +264,12 @@ func (b *box) Propose(_ context.Context, command []byte) (any, error) {
 	if err := l.append(entry{data: command}); err != nil {
 		return nil, err
 	}
-	return b.feed(), nil
+	done := b.feed()
+	if b.unsure {
+		b.unsure = false
+		return nil, errLost
+	}
+	return done, nil
 }
 
 // feed gives the machine what is committed, and returns the last result.
@@ -276,7 +299,7 @@ func (b *box) Peers() map[string]Peer {
 		}
 		peers[id] = Peer{
 			Node:  Node{Name: id, Zone: o.zone, Hosts: o.host, Level: 1, Boot: o.boot},
-			Alive: b.w.now-at < 3*time.Second,
+			Alive: b.w.now-at < 3*time.Second, Failed: o.failed, Ends: o.ends,
 		}
 		if m := o.keeper.Map(); m != nil {
 			p := peers[id]
@@ -289,7 +312,7 @@ func (b *box) Peers() map[string]Peer {
 
 func (b *box) Ask(ctx context.Context, node string, question []byte) ([]byte, error) {
 	to := b.w.nodes[node]
-	if to == nil || !b.reaches(to) || to.keeper.Map() == nil {
+	if to == nil || !b.reaches(to) || to.keeper.Map() == nil || to.mute {
 		return nil, errLost
 	}
 	return to.keeper.Answer(ctx, b.id, question)

@@ -18,6 +18,10 @@ const (
 func (p *plan) follow(i int) {
 	s := p.m.Shards[i]
 	g, ok := p.seen.Groups[i]
+	if ok && s.Step.Kind == Regain && g.Incarnation >= s.Incarnation {
+		p.regain(i, s, g)
+		return
+	}
 	if !ok || g.Incarnation != s.Incarnation {
 		return
 	}
@@ -27,12 +31,37 @@ func (p *plan) follow(i int) {
 		return
 	}
 	for _, r := range s.Replicas {
-		n := p.m.Nodes[r.Node]
-		if m, _ := g.member(r); n.State == Dead || (m.Node == "" || m.Voter != r.Voter) && !n.fit() && r.Voter {
+		if m, _ := g.member(r); p.m.Nodes[r.Node].State == Dead || m.Node == "" && p.seen.Peers[r.Node].Failed || (m.Node == "" || m.Voter != r.Voter) && !p.fit(r.Node) && r.Voter {
 			p.rethink(i, s, g)
 			return
 		}
 	}
+}
+
+// regain takes a shard as its group is, after a recovery from a map that may not
+// know of its last steps. Who is in no group lets go of its replica then.
+func (p *plan) regain(i int, s Shard, g Group) {
+	now := s.Replicas
+	s.Incarnation, s.Replicas = g.Incarnation, nil
+	for _, m := range g.Members {
+		if n, known := p.m.Nodes[m.Node]; !known || n.State == Removed {
+			continue // it is gone, or will be a node of the cluster again
+		}
+		if r, twice := s.Wants(m.Node); !twice || m.Life > r.Life {
+			s.Replicas = add(without(s.Replicas, m.Node), Replica{m.Node, m.Life, m.Voter})
+		}
+	}
+	step := Step{Kind: Replace, Node: s.Step.Node, Reason: "shard 0 was recovered, and the group is as it says itself"}
+	old := s.Step.Leaving
+	for _, r := range now {
+		old = append(slices.Clip(old), r.Node)
+	}
+	for _, m := range g.Members {
+		old = append(old, m.Node)
+	}
+	step.Leaving = s.leaving(old)
+	s.Step = &step
+	p.setShard(i, s)
 }
 
 // rethink begins again from the members there are; dead ones without a vote are
@@ -74,15 +103,20 @@ func (p *plan) step(i int, s Shard, next []Replica, step Step) {
 	for _, m := range p.seen.Groups[i].Members {
 		old = append(old, m.Node)
 	}
-	slices.Sort(old)
 	s.Replicas = next
-	for _, node := range slices.Compact(old) {
-		if _, stays := s.Wants(node); !stays {
-			step.Leaving = append(step.Leaving, node)
-		}
-	}
+	step.Leaving = s.leaving(old)
 	s.Step = &step
 	p.setShard(i, s)
+}
+
+// leaving are those of the nodes, each once, that no replica is wanted of.
+func (s Shard) leaving(nodes []string) (leaving []string) {
+	for _, node := range slices.Compact(slices.Sorted(slices.Values(nodes))) {
+		if _, stays := s.Wants(node); !stays {
+			leaving = append(leaving, node)
+		}
+	}
+	return leaving
 }
 
 // swap gives a replica to another node, if there is one for it.
@@ -141,11 +175,14 @@ func (p *plan) grow(i int, s Shard) bool {
 func (p *plan) evacuate(i int, s Shard) bool {
 	for _, r := range s.Replicas {
 		n := p.m.Nodes[r.Node]
-		if n.fit() || n.State == Dead {
+		failed := p.seen.Peers[r.Node].Failed
+		if p.fit(r.Node) || n.State == Dead {
 			continue
 		}
 		reason := fmt.Sprintf("node %s is %s", p.name(r.Node), n.State)
-		if n.State == Active {
+		if failed {
+			reason = fmt.Sprintf("the disk of node %s has failed", p.name(r.Node))
+		} else if n.State == Active {
 			reason = fmt.Sprintf("node %s hosts no shards any more", p.name(r.Node))
 		}
 		return p.swap(i, s, r, Step{Kind: Move, Node: r.Node, Reason: reason})
@@ -188,7 +225,7 @@ func (p *plan) burden(r Replica) int {
 		return 4 // what waits for it may wait for ever
 	case n.Leaving:
 		return 3
-	case !n.fit():
+	case !p.fit(r.Node):
 		return 2
 	case !r.Voter:
 		return 1
@@ -234,9 +271,8 @@ func (p *plan) most() int {
 // mayCopy says which nodes may get a copy of the shard now: they live, and have
 // not too many under way. One that costs next to nothing does not count.
 func (p *plan) mayCopy(i int) func(string) bool {
-	live := func(node string) bool { return p.seen.Peers[node].Alive }
 	if p.seen.Groups[i].light() {
-		return live
+		return p.lives
 	}
 	all, copies := 0, make(map[string]int)
 	for j, s := range p.m.Shards {
@@ -251,7 +287,7 @@ func (p *plan) mayCopy(i int) func(string) bool {
 			}
 		}
 	}
-	return func(node string) bool { return live(node) && copies[node] < copiesPerNode && all < copiesPerCluster }
+	return func(node string) bool { return p.lives(node) && copies[node] < copiesPerNode && all < copiesPerCluster }
 }
 
 // add returns the replicas and one more, in order.

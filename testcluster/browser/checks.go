@@ -248,6 +248,14 @@ func (l *looker) token() error {
 		if (document.querySelector("#live").textContent !== "live") return document.querySelector("#live").textContent;`)
 	l.t.add("an order with the token", l.run(`button("Drain b1").click(); document.querySelector("#ask .do").click()`))
 	l.until("is taken", `if (cell("#pools", "b1", "State") !== "draining") return cell("#pools", "b1", "State") + dialog.textContent;`)
+	l.t.add("Enter on a link to the API", errors.Join(l.run(`
+		const open = window.open;
+		window.open = (...how) => (window.opened = open.apply(window, how));
+		document.querySelector("footer a").focus()`), l.p.key(l.ctx, "Enter")))
+	l.until("opens a tab with the answer, as the token gets it", `
+		const text = window.opened?.document?.body?.textContent || "";
+		if (!text.startsWith('{"node"')) return text || "no tab, or nothing in it";
+		window.opened.close();`)
 	l.until("the token is in no cookie, in no lasting store, and in no address", `
 		if (document.cookie || localStorage.length) return document.cookie + " and " + localStorage.length + " stored";
 		if (performance.getEntriesByType("resource").some((e) => e.name.includes("`+secret+`"))) return "it is in an address";`)

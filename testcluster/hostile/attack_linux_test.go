@@ -3,7 +3,6 @@ package hostile
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -102,13 +101,6 @@ func (a attack) run(ctx context.Context, addr string) {
 // narrow has the kernel take little on behalf of who does not read.
 func narrow(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }
 
 // drip sends first, and then more and more, whether or not anything comes back. It
@@ -222,22 +214,4 @@ func (e *enemy) sip(request string) error {
 		pause(e.ctx, 200*time.Millisecond)
 	}
 	return nil
-}
-
-// echoFrame reads one frame of up to 125 bytes, unmasked or with zeros.
-func echoFrame(in *bufio.Reader) ([]byte, error) {
-	var head [2]byte
-	if _, err := io.ReadFull(in, head[:]); err != nil {
-		return nil, err
-	}
-	rest := int(head[1] & 0x7f)
-	if head[1]&0x80 != 0 {
-		var mask [4]byte
-		if _, err := io.ReadFull(in, mask[:]); err != nil || binary.BigEndian.Uint32(mask[:]) != 0 {
-			return nil, fmt.Errorf("mask %x: %w", mask, err)
-		}
-	}
-	payload := make([]byte, rest)
-	_, err := io.ReadFull(in, payload)
-	return append([]byte{head[0], byte(rest)}, payload...), err
 }

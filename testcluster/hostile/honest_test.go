@@ -150,3 +150,10 @@ func quantile(all []time.Duration, q float64) time.Duration {
 	slices.Sort(all)
 	return all[min(len(all)-1, int(q*float64(len(all))))].Round(10 * time.Microsecond)
 }
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

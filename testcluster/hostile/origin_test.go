@@ -2,6 +2,7 @@ package hostile
 
 import (
 	"bufio"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net/http"
@@ -106,4 +107,22 @@ func answer(in *bufio.Reader) error {
 		return fmt.Errorf("answered %q", status)
 	}
 	return nil
+}
+
+// echoFrame reads one frame of up to 125 bytes, unmasked or with zeros.
+func echoFrame(in *bufio.Reader) ([]byte, error) {
+	var head [2]byte
+	if _, err := io.ReadFull(in, head[:]); err != nil {
+		return nil, err
+	}
+	rest := int(head[1] & 0x7f)
+	if head[1]&0x80 != 0 {
+		var mask [4]byte
+		if _, err := io.ReadFull(in, mask[:]); err != nil || binary.BigEndian.Uint32(mask[:]) != 0 {
+			return nil, fmt.Errorf("mask %x: %w", mask, err)
+		}
+	}
+	payload := make([]byte, rest)
+	_, err := io.ReadFull(in, payload)
+	return append([]byte{head[0], byte(rest)}, payload...), err
 }

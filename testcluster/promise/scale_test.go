@@ -171,10 +171,10 @@ func TestDrainUnderStreams(t *testing.T) {
 		})
 	}
 	took := time.Since(drained)
-	eventually(t, settleTime, func() string {
+	eventually(t, settleTime, func() string { // the long one's move is wanted again after each timeout
 		done, cancelled := s.sum(t, nodes, "starling_moves_total", `result="done"`), s.sum(t, nodes, "starling_moves_total", `result="cancelled"`)
 		ended, seconds := s.sum(t, nodes, "starling_drains_total"), s.sum(t, nodes, "starling_drain_seconds_sum")
-		if int(done) != of-1 || cancelled != 1 || ended != nodes || seconds < timeout.Seconds() {
+		if int(done) != of-1 || cancelled < 1 || ended != nodes || seconds < timeout.Seconds() {
 			return fmt.Sprintf("%v moves are done and %v cancelled; %v drains are over, that took %v s", done, cancelled, ended, seconds)
 		}
 		return ""

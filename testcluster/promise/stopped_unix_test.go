@@ -150,11 +150,16 @@ func TestPausedInAMove(t *testing.T) {
 				})
 			}
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), pause+4*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), pause+4*time.Second+patience)
 		var all sync.WaitGroup
 		for s := range sessions {
 			to := map[string]string{"b1": "b2", "b2": "b3", "b3": "b1"}[old[s]]
-			all.Go(func() { other.move(ctx, name(s), to, pause+4*time.Second) })
+			all.Go(func() {
+				for ctx.Err() == nil {
+					other.move(ctx, name(s), to, pause+4*time.Second)
+					pauseFor(ctx, time.Second)
+				}
+			})
 			for n, p := range []*process{paused, other} {
 				all.Go(func() {
 					for ctx.Err() == nil {
@@ -164,14 +169,21 @@ func TestPausedInAMove(t *testing.T) {
 				})
 			}
 		}
-		paused.pause(t, ctx, pause)
-		all.Wait()
-		cancel()
-		eventually(t, patience, h.running)
-		moved := 0
-		for s := range sessions {
-			moved += h.neverBack(t, name(s), old[s], pause)
+		moves := func() (n int) {
+			for s := range sessions {
+				n += h.neverBack(t, name(s), old[s], pause)
+			}
+			return n
 		}
+		paused.pause(t, ctx, pause)
+		pauseFor(ctx, 4*time.Second)
+		for ctx.Err() == nil && moves() == 0 { // a busy machine takes longer
+			pauseFor(ctx, 100*time.Millisecond)
+		}
+		cancel()
+		all.Wait()
+		eventually(t, patience, h.running)
+		moved := moves()
 		if t.Logf("stopped for %v: %d of %d sessions have moved", pause, moved, sessions); moved == 0 {
 			t.Errorf("stopped for %v: none has moved", pause)
 		}

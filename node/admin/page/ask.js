@@ -30,6 +30,9 @@ async function send(path, options) {
 
 export const get = async (path) => (await send(path, { headers: headers({}), signal: AbortSignal.timeout(10000) })).json();
 
+// text is an answer as it came.
+export const text = async (path) => (await send(path, { headers: headers({}), signal: AbortSignal.timeout(10000) })).text();
+
 export async function order(method, path, body) {
   const options = { method, headers: headers(body ? { "Content-Type": "application/json" } : {}) };
   if (body) options.body = JSON.stringify(body);

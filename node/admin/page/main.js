@@ -1,5 +1,5 @@
 // The dashboard: asks the node, and shows what it says.
-import { follow, get, keep, Refused, token } from "./ask.js";
+import { follow, get, keep, Refused, text, token } from "./ask.js";
 import { confirm, sessionForm } from "./orders.js";
 import { find, say } from "./dom.js";
 import { View } from "./view.js";
@@ -74,6 +74,29 @@ let timer = 0;
 function soon() {
   if (!timer) timer = setTimeout(() => { timer = 0; refresh(); }, 150);
 }
+
+// openPlain shows an answer in a tab of its own. A link would come without the token,
+// which only a header carries.
+async function openPlain(link) {
+  const tab = window.open("", "_blank"); // now, while it is the click that opens it
+  if (!tab) return view.silent("The browser opens no tab.", asked);
+  try {
+    const at = URL.createObjectURL(new Blob([await text(link.getAttribute("href"))], { type: "text/plain;charset=utf-8" }));
+    tab.location.replace(at);
+    setTimeout(() => URL.revokeObjectURL(at), 60000);
+  } catch (err) {
+    tab.close();
+    if (err instanceof Refused && err.status === 401) return wantToken();
+    view.silent(err.message, asked);
+  }
+}
+
+find("footer").addEventListener("click", (e) => {
+  const link = e.target.closest("a");
+  if (!link || !token()) return;
+  e.preventDefault();
+  openPlain(link);
+});
 
 setInterval(() => {
   slow++;

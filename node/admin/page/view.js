@@ -28,7 +28,7 @@ export class View {
       chart(find("#chart-ends"), this.#ends, (v) => v == null ? "" : v >= 10 || Number.isInteger(v) ? v.toFixed(0) : v.toFixed(1)),
     ];
     this.members = table(find("#members"), "Nodes as this one sees them", [
-      { name: "Node", cell: (m) => m.self ? make("span", {}, m.name, make("small", {}, " this one")) : m.admin ? make("a", { href: `${location.protocol}//${m.admin}/`, rel: "noreferrer" }, m.name) : m.name, mark: (m) => m.name + m.admin },
+      { name: "Node", cell: (m) => m.self ? make("span", {}, m.name, make("small", {}, " this one")) : m.admin_url ? make("a", { href: m.admin_url, rel: "noreferrer" }, m.name) : m.name, mark: (m) => m.name + m.admin_url },
       { name: "State", cell: (m) => state(m.state, m.agreed && !["active", m.state].includes(m.agreed) ? ", " + m.agreed : ""), mark: (m) => m.state + m.agreed },
       { name: "For", cell: (m) => since(m.since), kind: "n" },
       { name: "Zone", cell: (m) => m.zone || "–" },

@@ -396,3 +396,12 @@ func TestStory(t *testing.T) {
 		t.Error("Held is wrong")
 	}
 }
+
+// TestEach: counts read as words.
+func TestEach(t *testing.T) {
+	for want, n := range map[string]map[string]int{"none": {}, "draining 6": {"draining": 6}, "draining 6, saturated 2": {"saturated": 2, "draining": 6}} {
+		if got := each(n); got != want {
+			t.Errorf("%v is told as %q, want %q", n, got, want)
+		}
+	}
+}

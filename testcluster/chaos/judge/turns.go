@@ -1,6 +1,10 @@
 package judge
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,7 +76,16 @@ func shed(t *trial, f *finding) {
 			goodput(t, f, h)
 		}
 	}
-	f.number("refused: %v", why)
+	f.number("refused: %s", each(why))
+}
+
+// each is how often each thing was, by name.
+func each(n map[string]int) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(n)) {
+		list = append(list, fmt.Sprintf("%s %d", name, n[name]))
+	}
+	return cmp.Or(strings.Join(list, ", "), "none")
 }
 
 // due says whether a refusal has its reason in what was done.
