@@ -78,9 +78,16 @@ func TestTwoClusters(t *testing.T) {
 	eventually(t, patience, func() string { return whole(two) })
 	for until := time.Now().Add(6 * time.Second); time.Now().Before(until); { // it goes on asking every 5 s
 		<-time.After(200 * time.Millisecond)
-		if why := whole(one); why != "" {
-			t.Fatal(why)
+		for i := range 2 {
+			var l api.Members
+			if err := admin(t, one.Node(i)).Get(t.Context(), &l, "members"); err != nil {
+				t.Fatal(err)
+			}
+			if now := id(one.Node(i)); len(l.Members) != 2 || now != first {
+				t.Fatalf("node %d: %d members of cluster %q, which was %s", i, len(l.Members), now, first)
+			}
 		}
+		eventually(t, patience, func() string { return whole(one) }) // one may be suspected for a moment
 	}
 	if why := whole(two); why != "" || id(one.Node(0)) != first || id(two.Node(0)) != second {
 		t.Errorf("%s; clusters %s and %s, were %s and %s", why, id(one.Node(0)), id(two.Node(0)), first, second)

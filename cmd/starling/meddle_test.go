@@ -133,6 +133,7 @@ func TestAnUpgradeIsUndoneAtItsEnd(t *testing.T) {
 	r.configure("node: {name: n1, data_dir: %s/data, drain_timeout: 5m}\nadmin: {address: 127.0.0.1:0}\nlisteners:\n  - {address: 127.0.0.1:0}\n%s", r.dir, r.pools("strict"))
 	r.start()
 	r.events("s")
+	within(t, dayLimit, func() string { return r.serves("t") })
 	stop := r.load(t)
 	for how, why := range map[string]string{"fails": "it was meddled with", "deaf": "ended before it served"} {
 		r.meddled(how)
@@ -145,9 +146,11 @@ func TestAnUpgradeIsUndoneAtItsEnd(t *testing.T) {
 			t.Errorf("%s: the node is process %d, %v; it was %d", how, s.Node.PID, err, r.pid)
 		}
 	}
+	r.moves("t") // no process that is no more is waited for
 	r.unmeddled()
 	r.upgraded(func() { r.command("upgrade") })
 	r.staysPut("s")
+	r.moves("t")
 	if stop() == 0 {
 		t.Error("nobody asked meanwhile")
 	}
@@ -155,12 +158,17 @@ func TestAnUpgradeIsUndoneAtItsEnd(t *testing.T) {
 	r.end()
 	r.streams.Wait()
 	within(t, dayLimit, r.alone)
-	from := r.home("s")
-	to := map[string]string{"b1": "b2", "b2": "b1"}[from]
-	within(t, dayLimit, func() string {
-		r.command("move", "s", to, "--pool", "p")
-		if at := r.home("s"); at != to {
-			return "it is at " + at
+	r.moves("s")
+}
+
+// moves has a session moved whose turn does not run.
+func (r *rig) moves(session string) {
+	r.t.Helper()
+	to := map[string]string{"b1": "b2", "b2": "b1"}[r.home(session)]
+	within(r.t, dayLimit, func() string {
+		r.command("move", session, to, "--pool", "p")
+		if at := r.home(session); at != to {
+			return fmt.Sprintf("session %s is at %s", session, at)
 		}
 		return ""
 	})

@@ -128,6 +128,8 @@ func (r *rig) socket() {
 	}
 }
 
+// stream is one, and at once the session's next turn on the same connection, which its
+// node has not said it would close.
 func stream(proxy, session string, begun func()) error {
 	begin := sync.OnceFunc(begun)
 	defer begin()
@@ -138,7 +140,8 @@ func stream(proxy, session string, begun func()) error {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(dayLimit))
 	fmt.Fprintf(c, "GET /events HTTP/1.1\r\nHost: h\r\nX-Session-ID: %s\r\n\r\n", session)
-	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	in := bufio.NewReader(c)
+	resp, err := http.ReadResponse(in, nil)
 	if err != nil {
 		return err
 	}
@@ -146,6 +149,16 @@ func stream(proxy, session string, begun func()) error {
 	text, err := io.ReadAll(resp.Body)
 	if err == nil && !strings.HasSuffix(string(text), "data: [DONE]\n\n") {
 		err = fmt.Errorf("%s, ended after %q", resp.Status, tail(string(text)))
+	}
+	if err != nil || resp.Close {
+		return err
+	}
+	fmt.Fprintf(c, "POST /echo HTTP/1.1\r\nHost: h\r\nX-Session-ID: %s\r\nContent-Length: 4\r\n\r\nnext", session)
+	if resp, err = http.ReadResponse(in, nil); err != nil {
+		return fmt.Errorf("the next turn: %w", err)
+	}
+	if text, err = io.ReadAll(resp.Body); err == nil && string(text) != "next" {
+		err = fmt.Errorf("the next turn: %s with %q", resp.Status, text)
 	}
 	return err
 }

@@ -147,9 +147,9 @@ func (i *Idle) Get() *Link {
 func (i *Idle) Put(l *Link, now time.Time) {
 	l.Rest()
 	l.since = now
-	silent := l.mute()
+	clean := l.mute()
 	i.mu.Lock()
-	keep := silent && !i.closed && len(i.links) < i.max && !l.cut.Load()
+	keep := clean && !i.closed && len(i.links) < i.max && !l.cut.Load()
 	if keep {
 		i.links = append(i.links, l)
 	}

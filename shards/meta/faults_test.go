@@ -91,9 +91,10 @@ func TestSituationFounderCannotWrite(t *testing.T) {
 	w.run(5 * time.Second)
 	left.full = true
 	w.reset(shard, false)
+	first := w.newest().Shards[shard]
 	for range 2 {
 		w.run(20 * time.Second)
-		if s := w.newest().Shards[shard]; s.Phase != Creating || s.Incarnation != before.Incarnation+1 || s.Step == nil || s.Step.Kind != Reset {
+		if s := w.newest().Shards[shard]; s.Phase != Creating || s.Step == nil || s.Step.Kind != Reset || s.Revision != first.Revision {
 			t.Fatalf("it is %+v, step %+v", s, s.Step)
 		}
 		left.stop()
@@ -125,8 +126,11 @@ func TestSituationBrokenWhileMadeAnew(t *testing.T) {
 	})
 	left.stop()
 	left.hole = Own{Shard: shard, Incarnation: next.Incarnation, Life: next.Replicas[0].Life}
+	left.full = true
 	w.run(time.Second)
 	left.start()
+	w.run(90 * time.Second)
+	left.full = false
 	w.remade(shard, before, left, has)
 }
 
@@ -261,26 +265,41 @@ func TestSituationRecoveredWithAStaleMap(t *testing.T) {
 		t.Fatal("the map that is to be stale knows all")
 	}
 	here.recover()
+	since := w.now
 	w.until("the map has the groups as they are", 10*time.Minute, func() error {
-		var waits error
-		for i, s := range w.newest().Shards[1:] {
-			l := w.leads(i + 1)
-			if l == nil {
-				continue
+		waits := error(nil)
+		if w.now < since+time.Minute {
+			waits = errors.New("a minute is not over")
+		}
+		for _, id := range w.ids() {
+			if b := w.nodes[id]; b.up && b.keeper.Map().Generation() != 2 {
+				waits = fmt.Errorf("%s has the old map", id)
 			}
-			config, _ := l.config()
-			for _, r := range config {
-				b := w.nodes[r.Node]
-				if b.up && b.logs[Own{Shard: i + 1, Incarnation: l.own.Incarnation, Life: r.Life}] == nil {
-					w.fail("shard %d: %s has a vote, and has lost its replica: %v", i+1, b.id, config)
-				}
-			}
-			if m := here.keeper.Map(); m.Generation() != 2 || m.Shards[i+1].Step != nil && m.Shards[i+1].Step.Kind == Regain {
+		}
+		for i, s := range here.keeper.Map().Shards[1:] {
+			if led := w.voters(i + 1); led && s.Step != nil && s.Step.Kind == Regain {
 				waits = fmt.Errorf("shard %d: %+v, step %+v", i+1, s, s.Step)
 			}
 		}
 		return waits
 	})
+}
+
+// voters fails if a node that runs has lost the replica that a group counts on, and
+// says whether the group has a leader.
+func (w *world) voters(shard int) bool {
+	w.t.Helper()
+	l := w.leads(shard)
+	if l == nil {
+		return false
+	}
+	config, _ := l.config()
+	for _, r := range config {
+		if b := w.nodes[r.Node]; b.up && b.logs[Own{Shard: shard, Incarnation: l.own.Incarnation, Life: r.Life}] == nil {
+			w.fail("shard %d: %s has lost its replica, which counts: %v", shard, b.id, config)
+		}
+	}
+	return true
 }
 
 // TestPlanGoesOnWithALeave: a node that leaves, and is dead for a while, leaves when

@@ -15,12 +15,16 @@ import (
 	"github.com/starling-lb/starling/testcluster"
 )
 
-// get asks a node.
+// get asks a node, again where it is too busy to answer.
 func get[T any](t testing.TB, n *testcluster.Node, what string) (v T) {
 	t.Helper()
-	if err := admin(t, n).Get(t.Context(), &v, what); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, settleTime, func() string {
+		v = *new(T)
+		if err := admin(t, n).Get(t.Context(), &v, what); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	return v
 }
 
@@ -208,20 +212,7 @@ func TestFailedDisk(t *testing.T) {
 		eventually(t, settleTime, func() string { return settled(t, c.Node(i), 3) })
 	}
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
-	broken := func(i int) {
-		c.Node(i).Disk().Fail()
-		eventually(t, settleTime, func() string {
-			for n := range 40 { // so that each shard has something to write
-				if _, err := turn(client, c.Node(i), fmt.Sprintf("s%d of %d at %v", n, i, time.Now())); err != nil {
-					return err.Error()
-				}
-			}
-			if s := get[api.Status](t, c.Node(i), "status"); !strings.Contains(strings.Join(s.Faults, "; "), "on a disk that works") {
-				return fmt.Sprintf("node %d says %+v", i, s)
-			}
-			return ""
-		})
-	}
+	broken := func(i int) { breakDisk(t, client, c, i) }
 	broken(2)
 	if s := get[api.Status](t, c.Node(2), "status"); !strings.Contains(s.NotReady, "other nodes are better off") || c.Node(2).Ready() == nil {
 		t.Errorf("its disk has failed: %+v, ready %v", s, c.Node(2).Ready())
@@ -239,4 +230,46 @@ func TestFailedDisk(t *testing.T) {
 			return ""
 		})
 	}
+}
+
+// breakDisk has a node's disk fail, and waits until the node says so.
+func breakDisk(t *testing.T, client *http.Client, c *testcluster.Cluster, i int) {
+	t.Helper()
+	c.Node(i).Disk().Fail()
+	eventually(t, settleTime, func() string {
+		for n := range 40 { // so that each shard has something to write
+			if _, err := turn(client, c.Node(i), fmt.Sprintf("s%d of %d at %v", n, i, time.Now())); err != nil {
+				return err.Error()
+			}
+		}
+		if s := get[api.Status](t, c.Node(i), "status"); !strings.Contains(strings.Join(s.Faults, "; "), "on a disk that works") {
+			return fmt.Sprintf("node %d says %+v", i, s)
+		}
+		return ""
+	})
+}
+
+// TestFailedDiskIsReplaced: where there is another node, it gets the replicas of one
+// whose disk has failed, though that one runs.
+func TestFailedDiskIsReplaced(t *testing.T) {
+	t.Parallel()
+	c := begin(t, 3, 2, nil)
+	for i := range 3 {
+		eventually(t, settleTime, func() string { return settled(t, c.Node(i), 3) })
+	}
+	broken := get[api.Status](t, c.Node(2), "status").Node.ID
+	breakDisk(t, &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}, c, 2)
+	if err := c.Add(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, settleTime, func() string {
+		for _, s := range get[api.ShardList](t, c.Node(0), "shards").Shards {
+			for _, r := range s.Replicas {
+				if r.ID == broken {
+					return fmt.Sprintf("shard %d is still on the node whose disk has failed: %+v", s.ID, s.Step)
+				}
+			}
+		}
+		return settled(t, c.Node(0), 3)
+	})
 }
