@@ -84,3 +84,21 @@ func TestLeftSessionsCount(t *testing.T) {
 		})
 	})
 }
+
+// TestLeftBeforeTheNodeKnows: what has left by the set that is agreed on is left at
+// once, also where the leader's own pool still has it for a moment.
+func TestLeftBeforeTheNodeKnows(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.populate("llm", 8, 4)
+		w.graced()
+		w.shrink(2, "llm-b1")
+		w.set(func() { delete(w.bad, "llm-b1") })
+		began := w.now()
+		w.until("all have moved", func() bool {
+			return !slices.ContainsFunc(w.bindings("llm", 8), func(b Binding) bool { return b.Backend == "llm-b1" })
+		})
+		if took := w.now() - began; took > 300*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	})
+}

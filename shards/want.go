@@ -98,17 +98,17 @@ func (r *reign) review(now time.Duration) {
 // then another is chosen where the choice was this leader's.
 func (r *reign) stands(w *want) bool {
 	usable := r.o.desk.usable
+	set, _ := r.o.machine.Set(w.pool)
 	switch {
 	case w.to == "":
 		return true
-	case w.leaves != "" && usable(w.leaves):
+	case w.leaves != "" && set.Has(w.leaves) && usable(w.leaves): // what is agreed to have left may be there still as this node sees it
 		return false
 	case !w.fit || usable(w.to):
 		return true
 	case w.leaves == "":
 		return false
 	}
-	set, _ := r.o.machine.Set(w.pool)
 	to := r.elsewhere(set, w.session, w.leaves)
 	if to != "" {
 		w.to = to
