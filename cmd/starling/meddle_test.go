@@ -146,7 +146,6 @@ func TestAnUpgradeIsUndoneAtItsEnd(t *testing.T) {
 			t.Errorf("%s: the node is process %d, %v; it was %d", how, s.Node.PID, err, r.pid)
 		}
 	}
-	r.moves("t") // no process that is no more is waited for
 	r.unmeddled()
 	r.upgraded(func() { r.command("upgrade") })
 	r.staysPut("s")

@@ -75,6 +75,8 @@ func (q *Quorum) Relay(ctx context.Context, node, service string, question []byt
 	return q.port.Call(ctx, node, service, question)
 }
 
+var errReleased = errors.New("this process lets go of the node")
+
 // relayBacklog is how many messages of a feed may wait for an older process.
 const relayBacklog = 1024
 
@@ -88,6 +90,7 @@ func (q *Quorum) RelayFeed(ctx context.Context, node, service string, opening []
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	defer context.AfterFunc(q.ctx, func() { end(errReleased) })() // the next one is another process's, or life's
 	messages := make(chan []byte, relayBacklog)
 	take := func(m []byte) error {
 		select {
