@@ -244,7 +244,9 @@ func TestRecordedReports(t *testing.T) {
 			w.t.Fatal(err)
 		}
 		w.within(10*time.Second, "the new start's word", hear(desks, 1, id, 3))
+		w.net.mu.Lock()
 		w.net.tap = nil
+		w.net.mu.Unlock()
 		play("after a restart", 3)
 		crash(w.nodes[1])
 		w.within(10*time.Second, "its end", func() string {

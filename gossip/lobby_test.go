@@ -96,19 +96,20 @@ func TestSilentStrangers(t *testing.T) {
 	inWorlds(t, 2, func(w *world) {
 		w.start(2)
 		w.within(5*time.Second, "membership", complete(w.nodes, 2))
-		done := make(chan struct{})
+		ctx, done := context.WithCancel(context.Background())
 		for s := range 2 {
 			at := host{w.net, netip.AddrFrom4([4]byte{127, 2, 0, byte(s)})}
 			go func() {
 				for {
 					for i := range 2 {
 						if conn, err := at.dial(context.Background(), "tcp", w.addr(i).String()); err == nil {
+							context.AfterFunc(ctx, func() { conn.Close() })
 							go io.Copy(io.Discard, conn) // until it is put out
 						}
 					}
 					select {
 					case <-time.After(5 * time.Millisecond):
-					case <-done:
+					case <-ctx.Done():
 						return
 					}
 				}
@@ -125,7 +126,7 @@ func TestSilentStrangers(t *testing.T) {
 		w.nodes = append(w.nodes, late)
 		took := w.within(2*time.Second, "somebody joins", complete(w.nodes, 3))
 		w.t.Logf("joined in %v", took)
-		close(done)
+		done()
 	})
 }
 
