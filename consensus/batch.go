@@ -30,6 +30,7 @@ type batcher struct {
 	queue   []*proposal
 	bytes   int
 	opening bool // an entry without commands is due, which opens a leader's term
+	telling bool // one is due that tells followers of commits, unless commands do
 	flying  bool
 	closed  error
 	idle    chan struct{} // closed when nothing flies any more; made by stop
@@ -118,6 +119,16 @@ func (b *batcher) open() {
 	}
 }
 
+// tell has followers told of what is committed.
+func (b *batcher) tell() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed == nil {
+		b.telling = true
+		b.launch()
+	}
+}
+
 // launch is called with mu held.
 func (b *batcher) launch() {
 	if !b.flying {
@@ -182,8 +193,8 @@ func (b *batcher) gather(answered int) {
 	b.full = nil
 }
 
-// take returns the next entry's commands; none is an opening. It ends the flight
-// if nothing is due.
+// take returns the next entry's commands; one may be due without any. It ends the
+// flight if nothing is due.
 func (b *batcher) take() (batch []*proposal, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -201,14 +212,16 @@ func (b *batcher) take() (batch []*proposal, ok bool) {
 		batch = append(batch, p)
 	}
 	b.queue = slices.Delete(b.queue, 0, len(batch))
-	if len(batch) == 0 {
+	telling := b.telling && b.closed == nil
+	b.telling = false // whatever goes out now says it
+	if len(batch) == 0 && !telling {
 		b.flying = false
 		if b.idle != nil {
 			close(b.idle)
 			b.idle = nil
 		}
 	}
-	return batch, len(batch) > 0
+	return batch, len(batch) > 0 || telling
 }
 
 // send waits for the entry to be applied here, or to fail. It can wait for long

@@ -67,6 +67,39 @@ func TestProposals(t *testing.T) {
 	}
 }
 
+// TestSpread: followers hear of a commit by the entry after it, and an idle leader has
+// none to send for as long as Timing says.
+func TestSpread(t *testing.T) {
+	for _, spread := range []bool{true, false} {
+		t.Run(fmt.Sprint(spread), func(t *testing.T) {
+			w := newTown(t, 3, withTimes(func(string) Timing { q := quick(); q.Commit = time.Hour; return q }))
+			w.open(1, three(), three()...)
+			led := w.leader(1)
+			g := led.groups.Group(1)
+			if _, err := g.Propose(t.Context(), []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			before := g.current().raft.LastIndex()
+			if !spread {
+				lacks := func(n string) bool { return len(w.nodes[n].diary(1).all()) == 0 }
+				if !stays(2*quick().Heartbeat, func() bool { return slices.ContainsFunc(others(led.name), lacks) }) {
+					t.Error("all followers heard of the commit by themselves: is Spread still needed?")
+				}
+				return
+			}
+			for range 10 {
+				g.Spread()
+			}
+			if all := w.agree(1, three()...); !slices.Equal(all, []string{"x"}) {
+				t.Errorf("it is applied as %q", all)
+			}
+			if more := g.current().raft.LastIndex() - before; more == 0 || more > 10 {
+				t.Errorf("it took %d entries", more)
+			}
+		})
+	}
+}
+
 func TestFollowersNameTheLeader(t *testing.T) {
 	w := newTown(t, 3)
 	w.open(1, three(), three()...)

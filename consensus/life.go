@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -263,20 +264,14 @@ func (l *life) end(ctx context.Context, why error) {
 
 var _ raft.WithClose = (*wire)(nil)
 
-// outcome waits for a future. Raft leaves some of them unanswered when it is shut
-// down; once nobody is left to answer, the outcome is unknown.
+// outcome waits for a future. Raft leaves those unanswered whose entries its state
+// machine has not taken when it is shut down, and such a wait would never end. So
+// it is told when nobody is left to answer: by a field that Raft has for this and
+// sets in other futures, exported in a type that is not. TestUnanswered tells if
+// it has gone. The outcome is then unknown.
 func (l *life) outcome(f raft.Future) error {
-	answer := make(chan error, 1)
-	go func() { answer <- f.Error() }()
-	select {
-	case err := <-answer:
-		return err
-	case <-l.dead:
+	if over := reflect.Indirect(reflect.ValueOf(f)).FieldByName("ShutdownCh"); over.CanSet() {
+		over.Set(reflect.ValueOf(l.dead))
 	}
-	select {
-	case err := <-answer:
-		return err
-	default:
-		return raft.ErrRaftShutdown
-	}
+	return f.Error()
 }

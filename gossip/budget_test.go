@@ -3,7 +3,9 @@ package gossip
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,14 +14,17 @@ import (
 
 // TestBudget: 64 nodes, 64 backends, 180 streams started per second in all, each
 // some 20 s long: at most 25 kB/s come into a node, with the headers of IP and UDP,
-// twice-told things and keys.
+// twice-told things and keys; each node says how many requests come to the pool, too.
 func TestBudget(t *testing.T) {
 	inWorlds(t, 1, func(w *world) {
 		const nodes, backends, starts = 64, 64, 180.0
 		const first, mean, lasts = 500 * time.Millisecond, 20 * time.Second, 3 * time.Second
 		var desks []*desk
+		var begun []*meter
 		for i := range nodes {
 			d := newDesk(0)
+			begun = append(begun, newMeter())
+			d.pace = begun[i].pace
 			desks = append(desks, d)
 			c := w.make(i, func(cfg *Config, o *Options) { cfg.Keys = []string{testKey(1)}; d.use(o) })
 			w.nodes = append(w.nodes, c)
@@ -36,14 +41,16 @@ func TestBudget(t *testing.T) {
 				d.set(ids[i], func(r *backend.Report) { r.ID = ids[i] })
 			}
 		}
-		stream := func(d *desk, id string) {
+		stream := func(i int, id string) {
+			d := desks[i]
+			begun[i].count()
 			d.set(id, func(r *backend.Report) { r.InFlight++; r.Speed = 50 })
 			time.AfterFunc(first, func() { d.set(id, func(r *backend.Report) { r.Running++ }) })
 			time.AfterFunc(first+time.Duration(rand.ExpFloat64()*float64(mean)), func() {
 				d.set(id, func(r *backend.Report) { r.InFlight--; r.Running-- })
 			})
 		}
-		begin := func() { stream(desks[rand.IntN(nodes)], ids[rand.IntN(backends)]) }
+		begin := func() { stream(rand.IntN(nodes), ids[rand.IntN(backends)]) }
 		for range int(starts * mean.Seconds()) {
 			begin()
 		}
@@ -70,4 +77,26 @@ func TestBudget(t *testing.T) {
 			w.t.Errorf("%.1f kB/s into each node, want 25 at most", rate/1000)
 		}
 	})
+}
+
+// meter is a pool's mean of five seconds.
+type meter struct {
+	mu   sync.Mutex // guards what follows
+	mean float64
+	at   time.Time
+}
+
+func newMeter() *meter { return &meter{at: time.Now()} }
+
+func (m *meter) count() { m.add(1.0 / 5) }
+
+func (m *meter) pace() float64 { return m.add(0) }
+
+func (m *meter) add(v float64) float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	m.mean = m.mean*math.Exp(-now.Sub(m.at).Seconds()/5) + v
+	m.at = now
+	return m.mean
 }

@@ -27,9 +27,10 @@ type Options struct {
 	Metrics prometheus.Registerer // the node's own; nil: nothing is counted for anybody
 	Changed func(Change)          // hears of every member's changes, one at a time; may take its time
 
-	Reports func() []backend.Report // what this node says of its backends; asked twenty times a second
-	Hear    func(News)              // what the others say of them, when it changes and once a second; from one goroutine
-	Learned func()                  // hears that some record came from another node
+	Reports func() []backend.Report   // what this node says of its backends; asked twenty times a second
+	Paces   func() map[string]float64 // how many requests a second begin at this node, by pool; asked as often. nil: nothing is said of pools
+	Hear    func(News)                // what the others say of them, when it changes and once a second; from one goroutine
+	Learned func()                    // hears that some record came from another node
 
 	Listen       func(ctx context.Context, network, address string) (net.Listener, error)
 	ListenPacket func(ctx context.Context, network, address string) (net.PacketConn, error)

@@ -3,6 +3,7 @@ package gossip
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -163,6 +164,7 @@ type sums struct {
 	whole     time.Time // when all of it was made
 	stale     bool
 	elsewhere map[string]backend.Elsewhere
+	paces     map[string]float64 // of all others together, by pool
 	said      map[string][]Testimony
 	doubts    map[string]bool // those at which somebody's last look failed
 	looked    []string        // those of which something else is said than before
@@ -187,6 +189,7 @@ func (r *reports) sum(before *sums, p *peers, ids *map[uint64]string, now time.T
 	r.dirty = map[uint64]bool{}
 	if p == before.peers && ids == before.ids && s.stale == before.stale && now.Sub(s.whole) < hearIdle {
 		s.elsewhere, s.said, s.doubts = maps.Clone(before.elsewhere), maps.Clone(before.said), maps.Clone(before.doubts)
+		s.paces = maps.Clone(before.paces)
 		for mark := range dirty {
 			if id, ours := (*ids)[mark]; ours {
 				s.add(before, voices, mark, id)
@@ -196,6 +199,7 @@ func (r *reports) sum(before *sums, p *peers, ids *map[uint64]string, now time.T
 	}
 	s.whole = now
 	s.elsewhere, s.said, s.doubts = make(map[string]backend.Elsewhere, len(*ids)), map[string][]Testimony{}, map[string]bool{}
+	s.paces = make(map[string]float64)
 	for mark, id := range *ids {
 		s.add(before, voices, mark, id)
 	}
@@ -211,8 +215,12 @@ func (r *reports) voices(p *peers, now time.Time) (list []voice) {
 	return list
 }
 
-// add makes one backend's sums anew.
+// add makes one backend's sums anew, or a pool's.
 func (s *sums) add(before *sums, voices []voice, mark uint64, id string) {
+	if pool, ok := strings.CutPrefix(id, poolPrefix); ok {
+		s.paces[pool] = paceOf(voices, mark)
+		return
+	}
 	e := backend.Elsewhere{Nodes: len(s.peers.list), Stale: s.stale}
 	var speedAt time.Time
 	var said []Testimony

@@ -129,7 +129,7 @@ func (c *Cluster) speakLoop(ctx context.Context) {
 // turn looks, and says what there is to say.
 func (c *Cluster) turn(nudged bool, now time.Time) {
 	s := &c.speaker
-	list := c.opt.Reports()
+	list := slices.Concat(c.opt.Reports(), c.paces())
 	entries, changed, urgent, news := s.look(list, c.sums.Load().doubts, now)
 	if news {
 		wake(c.heard) // others may have spoken of a new backend already
@@ -379,7 +379,7 @@ func (c *Cluster) hear(now time.Time) {
 	before := c.sums.Load()
 	s := c.reports.sum(before, p, ids, now)
 	c.sums.Store(s)
-	news := News{Elsewhere: s.elsewhere, Looked: s.looked}
+	news := News{Elsewhere: s.elsewhere, Looked: s.looked, Paces: s.paces}
 	if p != before.peers { // who checks what may have changed
 		news.Looked = slices.Collect(maps.Values(*ids))
 	}
@@ -389,6 +389,7 @@ func (c *Cluster) hear(now time.Time) {
 // News is what the others say of this node's backends.
 type News struct {
 	Elsewhere map[string]backend.Elsewhere // of all, by id
+	Paces     map[string]float64           // requests a second that begin at the others, by pool
 	Looked    []string                     // those whose testimonies are not the same as last time, or about whose checks others decide now
 }
 

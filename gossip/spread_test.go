@@ -22,6 +22,8 @@ type desk struct {
 	mu    sync.Mutex
 	own   map[string]backend.Report
 	heard map[string]backend.Elsewhere
+	pace  func() float64 // of the pool "llm"; nil: nothing is said of it
+	paces map[string]float64
 }
 
 func newDesk(backends int) *desk {
@@ -42,7 +44,10 @@ func (d *desk) use(o *Options) {
 	o.Hear = func(n News) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.heard = n.Elsewhere
+		d.heard, d.paces = n.Elsewhere, n.Paces
+	}
+	if d.pace != nil {
+		o.Paces = func() map[string]float64 { return map[string]float64{"llm": d.pace()} }
 	}
 }
 

@@ -119,7 +119,7 @@ func (s *supply) askOf(pool, id string, change func(*decision)) error {
 			i = len(p.Backends) - 1
 		}
 		b := &p.Backends[i]
-		d := decision{Pool: pool, Removed: b.Removed, Drained: b.Drained}
+		d := decision{Pool: pool, Removed: b.Removed, Drained: b.Drained, Out: b.Out}
 		if b.Added {
 			d.Added = configOf(*b)
 		}
@@ -130,7 +130,7 @@ func (s *supply) askOf(pool, id string, change func(*decision)) error {
 		if b.Added = d.Added != nil; b.Added {
 			b.URL, b.Weight, b.MaxStreams, d.Removed = d.Added.URL, d.Added.Weight, d.Added.MaxStreams, false
 		}
-		b.Removed, b.Drained, b.Fixed = d.Removed, d.Drained, d.Weight > 0
+		b.Removed, b.Drained, b.Fixed, b.Out = d.Removed, d.Drained, d.Weight > 0, d.Out
 		if b.Fixed {
 			b.Weight = d.Weight
 		}

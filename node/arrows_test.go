@@ -91,7 +91,7 @@ func owners() []owner {
 		{"charm.land/bubbletea/v2", "cmd/starling/top"},
 		{"go.yaml.in/yaml/v4", "node node/yamlstrict testcluster/alerts"},
 		{"gonum.org/v1/plot", "testcluster/sim/show"},
-		{"golang.org/x/sys", "node proxy/wire consensus testcluster/..."},
+		{"golang.org/x/sys", "node node/handover proxy/wire consensus testcluster/..."},
 		{"github.com/anishathalye/porcupine", "testcluster/chaos/judge"},
 	}
 }

@@ -31,7 +31,7 @@ func (n *Node) joinCluster(ctx context.Context) error {
 	cluster, err := gossip.New(n.cfg().Cluster.gossip(), gossip.Options{
 		ID: n.dir.id, Dir: n.dir.path, Self: self,
 		Logger: n.log.With("component", "gossip"), Metrics: &n.roll,
-		Reports: n.reports, Hear: n.hear, Changed: func(c gossip.Change) { n.memberChanged(hashes, c) },
+		Reports: n.reports, Paces: n.paces, Hear: n.hear, Changed: func(c gossip.Change) { n.memberChanged(hashes, c) },
 		Listen: n.opt.ListenPeers, ListenPacket: n.opt.ListenPacket, Dial: n.opt.DialPeers,
 	})
 	if err != nil {
@@ -81,6 +81,18 @@ func (n *Node) reports() []backend.Report {
 	return out
 }
 
+// paces is how many requests a second begin here, by pool with sessions: who plans
+// their moves wants to know.
+func (n *Node) paces() map[string]float64 {
+	out := make(map[string]float64)
+	for _, p := range n.proxy.Pools() {
+		if n.cfg().Pools[p.Name].Sticky != nil {
+			out[p.Name] = p.Pace()
+		}
+	}
+	return out
+}
+
 // hear gives the pools what the others say. While this node cannot trust its
 // view of them, verdicts stay as they are.
 func (n *Node) hear(news gossip.News) {
@@ -91,6 +103,7 @@ func (n *Node) hear(news gossip.News) {
 	steady := c.Steady()
 	for _, p := range n.proxy.Pools() {
 		p.Hear(news.Elsewhere)
+		p.HearPace(news.Paces[p.Name])
 		for _, b := range p.Backends() {
 			if steady && n.looked[b.ID] {
 				_, checking := c.Represents(b.ID, p.Health().Representatives)

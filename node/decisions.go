@@ -10,6 +10,7 @@ import (
 	"github.com/starling-lb/starling/node/admin"
 	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/proxy/backend"
+	"github.com/starling-lb/starling/shards/meta"
 )
 
 // decision is what operators decided of one backend.
@@ -19,6 +20,7 @@ type decision struct {
 	Removed bool            `json:"removed,omitempty"`
 	Drained bool            `json:"drained,omitempty"`
 	Weight  int             `json:"weight,omitempty"` // 0: as it is named
+	Out     meta.Word       `json:"out,omitzero"`     // on its ejection
 }
 
 // decisions are those in force, as operator.json in the data directory holds

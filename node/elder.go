@@ -129,6 +129,7 @@ func (n *Node) carries() handover.Counts {
 	for e, count := range n.proxy.Bequest() {
 		c.Ended = append(c.Ended, handover.End{Pool: e.Pool, Backend: e.Backend, Reason: string(e.Reason), Count: count})
 	}
+	c.Trials = n.became()
 	slices.SortFunc(c.Ended, func(a, b handover.End) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Reason, b.Reason))
 	})

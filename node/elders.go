@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/node/handover"
@@ -76,6 +77,26 @@ func (n *Node) hostElders() {
 // living are the boots of the older processes of this node that live.
 func (n *Node) living() []uint64 { return n.links.Load().Living() }
 
+// awaitElders has a node with a supervisor end after its elders, or when ctx does: the
+// supervisor would end those with it.
+func (n *Node) awaitElders(ctx context.Context) {
+	if n.opt.Notify == "" || len(n.living()) == 0 {
+		return
+	}
+	n.log.Info("older processes carry on, and this one ends after them", "boots", n.living())
+	tick := time.NewTicker(elderWatch)
+	defer tick.Stop()
+	for len(n.living()) > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+const elderWatch = 50 * time.Millisecond
+
 // heritage is what was counted of elders so far.
 type heritage struct {
 	mu    sync.Mutex
@@ -92,6 +113,7 @@ func (n *Node) inherit() {
 		for _, b := range k.Backends {
 			sums[b.ID] = backend.Elder{InFlight: sums[b.ID].InFlight + b.InFlight, Running: sums[b.ID].Running + b.Running}
 		}
+		n.hearken(k.Trials)
 		ended[k.Boot] = map[proxy.End]int64{}
 		for _, e := range k.Ended {
 			end := proxy.End{Pool: e.Pool, Backend: e.Backend, Reason: backend.Reason(e.Reason)}

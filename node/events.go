@@ -37,8 +37,9 @@ func (n *Node) told(e backend.Event) {
 	n.journal.Add(api.Event{Kind: kind, Time: e.At, Pool: e.Pool, Backend: e.Backend, From: string(e.From), To: string(e.To), Panic: e.Panic, Reason: e.Reason})
 }
 
-// sayReload notes what came of a reload: the first line says it.
+// sayReload notes what came of a reload, and tells a supervisor: the first line says it.
 func (n *Node) sayReload(what string) {
 	line, _, _ := strings.Cut(what, "\n")
+	n.notify("STATUS=" + line)
 	n.journal.Add(api.Event{Kind: api.ReloadEvent, Reason: line})
 }

@@ -21,9 +21,11 @@ import (
 // take has the process before let go of the node: from here on it is this one's.
 func (n *Node) take(ctx context.Context) error {
 	if n.opt.Before != nil {
-		if err := n.opt.Before.Take(ctx); err != nil {
+		estate, err := n.opt.Before.Take(ctx)
+		if err != nil {
 			return fmt.Errorf("take over from the process before: %w", err)
 		}
+		n.goOnWith(estate)
 	}
 	n.hostElders()
 	return nil

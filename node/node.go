@@ -90,6 +90,9 @@ type Node struct {
 	roll      roll
 	links     atomic.Pointer[handover.Links] // older processes of this node; nil before Start
 	heritage  heritage
+	handed    handed
+	heeded    map[string]meta.Word // of operators on ejections, by backend; the supply's lock guards it
+	asking    chan struct{}        // one place per question about all nodes that is under way
 
 	mu      sync.Mutex
 	ready   bool
@@ -102,8 +105,8 @@ type Node struct {
 
 // New checks what can be checked without the network and builds the node.
 func New(cfg Config, opt Options) (*Node, error) {
-	n := &Node{log: opt.Logger, registry: prometheus.NewRegistry(), journal: journal.New(), up: make(chan struct{}), succeeded: make(chan struct{}), carried: make(chan struct{})}
-	n.roll.Registerer = n.registry
+	n := &Node{log: opt.Logger, registry: prometheus.NewRegistry(), journal: journal.New(), up: make(chan struct{}), succeeded: make(chan struct{}), carried: make(chan struct{}), asking: make(chan struct{}, wholeMost), heeded: map[string]meta.Word{}}
+	n.roll.Registerer, n.handed = n.registry, newHanded()
 	n.conf.Store(&cfg)
 	n.reloads.begin(cfg.Hash())
 	if n.log == nil {
@@ -176,7 +179,7 @@ func (n *Node) describe() error {
 	})
 	build.Set(1)
 	for _, c := range []prometheus.Collector{
-		build, &n.reloads, n.journal, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		build, &n.reloads, n.journal, n.handed, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := n.registry.Register(c); err != nil {
 			return fmt.Errorf("metrics: %w", err)
@@ -303,6 +306,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.giveNotice(ctx, notice)
 	n.stopFinding()
 	report := n.proxy.Stop(ctx)
+	n.awaitElders(ctx)
 	close(ended)
 	words.Wait()
 	n.prober.Stop()

@@ -43,8 +43,7 @@ func (n *Node) SetPolicy(pool string, want api.Policy) error {
 	return n.supply.rule(pool, want)
 }
 
-// ChangeBackend answers POST /v1/backends/{id}/drain and its like. Drains are
-// kept, as all decisions are; ejections are not.
+// ChangeBackend answers POST /v1/backends/{id}/drain and its like.
 func (n *Node) ChangeBackend(id string, verb admin.Verb) error {
 	switch verb {
 	case admin.Drain:
@@ -58,16 +57,7 @@ func (n *Node) ChangeBackend(id string, verb admin.Verb) error {
 	case admin.Reset:
 		return n.supply.reset(id)
 	}
-	p, b := n.backend(id)
-	if b == nil {
-		return noBackend(id, "any pool")
-	}
-	if verb == admin.Eject {
-		p.Eject(b, time.Now(), n.cfg().Pools[p.Name].Outlier.BaseEjection)
-	} else {
-		p.Admit(b, time.Now())
-	}
-	return nil
+	return n.say(id, verb == admin.Eject)
 }
 
 // backend finds a backend that streams may go to.
@@ -107,6 +97,7 @@ func (n *Node) apply(pool string, want wanted) error {
 			case draining && !drained:
 				p.Undrain(b, now)
 			}
+			n.heed(p, b, want.words[b.ID], now)
 		}
 	}
 	return nil

@@ -40,7 +40,7 @@ func (p planned) Names() (all []string) {
 // seen is a pool as a planner wants it. It is stale where what any of the active
 // backends' other streams are is not known any more.
 func seen(p *backend.Pool, now time.Time) shards.View {
-	v := shards.View{Knee: p.Knee(), Panic: p.Panic(), Requests: p.Started()}
+	v := shards.View{Knee: p.Knee(), Panic: p.Panic(), Requests: p.Started(), Elsewhere: p.PaceElsewhere()}
 	for _, b := range p.Backends() {
 		takes := b.Standing().State == backend.Active
 		v.Backends = append(v.Backends, shards.Load{ID: b.ID, Streams: b.Crowd(now), Speed: b.Speed(), Cap: b.Terms().Cap, Takes: takes})

@@ -36,6 +36,9 @@ func (n *Node) Session(ctx context.Context, pool, key string) (api.Session, erro
 		at := time.Now().Add(-s.Idle)
 		out.LastUse = &at
 	}
+	if s.Last.Epoch > 0 {
+		out.LastKnown = &api.LastKnown{Backend: s.Last.Backend, Epoch: uint64(s.Last.Epoch)}
+	}
 	return out, nil
 }
 

@@ -52,6 +52,7 @@ func (n *Node) remember(ctx context.Context) error {
 	if c := n.cfg().Cluster; c.On() {
 		o.RPC, o.Expect, o.Around = c.rpc(), c.BootstrapExpect, around{n}
 		o.Names, o.Changed, o.Failed, o.Aside = n.named, n.agreedOn, n.diskFailed, n.isAside()
+		o.Look = n.lookedAt
 		if len(c.Seeds) > 0 {
 			o.Wait = lookAround
 		}
@@ -212,7 +213,7 @@ func (n *Node) Shards(ctx context.Context) api.ShardList {
 func shardOf(s quorum.Shard, name func(string) string, states map[string]backend.MemberState) api.Shard {
 	entry := api.Shard{
 		ID: int(s.ID), Incarnation: s.Incarnation, Leader: name(s.Leader), Term: s.Term, LastIndex: s.LastIndex, Applied: s.Applied,
-		Sessions: s.Sessions, Replicas: []api.Replica{}, LeaderID: s.Leader, Phase: string(s.Phase),
+		Sessions: s.Sessions, Replicas: []api.Replica{}, LeaderID: s.Leader, Phase: string(s.Phase), Here: digests(s),
 	}
 	for _, r := range s.Replicas {
 		entry.Replicas = append(entry.Replicas, api.Replica{
@@ -226,6 +227,19 @@ func shardOf(s quorum.Shard, name func(string) string, states map[string]backend
 		}
 	}
 	return entry
+}
+
+// digests are those of this node's own replica. A mark is what there was before its
+// entry.
+func digests(s quorum.Shard) []api.Digest {
+	all := []api.Digest{}
+	for _, m := range s.Marks {
+		all = append(all, api.Digest{Applied: m.Index - 1, Digest: fmt.Sprintf("%016x", m.Digest)})
+	}
+	if s.Here.Index > 0 {
+		all = append(all, api.Digest{Applied: s.Here.Index, Digest: fmt.Sprintf("%016x", s.Here.Digest)})
+	}
+	return all
 }
 
 // memberStates is how each node is, by id.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/starling-lb/starling/node/admin"
 	"github.com/starling-lb/starling/node/api"
@@ -38,9 +39,10 @@ type supply struct {
 // wanted is what a pool is to be.
 type wanted struct {
 	list    []backend.Config
-	drained map[string]bool // ids that operators drain
-	policy  api.Policy      // that operators chose
-	rest    string          // on or off, of rebalancing, that operators chose
+	drained map[string]bool      // ids that operators drain
+	words   map[string]meta.Word // on their ejections, that operators said last; all of the list have one
+	policy  api.Policy           // that operators chose
+	rest    string               // on or off, of rebalancing, that operators chose
 }
 
 func newSupply(log *slog.Logger, apply func(string, wanted) error) *supply {
@@ -144,6 +146,20 @@ func (s *supply) hold(id string, drained bool) error {
 		return noBackend(id, "any pool")
 	}
 	return s.decide(id, func(d *decision) { d.Pool, d.Drained = pool, drained })
+}
+
+// say notes an operator's word on a backend's ejection: out for so long, or back at
+// once.
+func (s *supply) say(id string, length time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pool, _, ok := s.have(id)
+	if !ok {
+		return noBackend(id, "any pool")
+	}
+	return s.decide(id, func(d *decision) {
+		d.Pool, d.Out = pool, meta.Word{Number: max(d.Out.Number+1, uint64(time.Now().UnixMilli())), Length: int64(length)}
+	})
 }
 
 // rule has an operator's policies choose in a pool.
@@ -260,12 +276,15 @@ func (s *supply) applyAll() error {
 	for _, pool := range slices.Sorted(maps.Keys(sums)) {
 		own[pool] = s.ownSum(pool)
 		list := sums[pool]
-		want := wanted{list: list, drained: map[string]bool{}, policy: s.decided.policy(pool), rest: s.decided.Rests[pool]}
+		want := wanted{list: list, drained: map[string]bool{}, words: map[string]meta.Word{}, policy: s.decided.policy(pool), rest: s.decided.Rests[pool]}
 		for _, c := range list {
-			want.drained[c.ID] = s.decided.Backends[c.ID].Drained
+			want.drained[c.ID], want.words[c.ID] = s.decided.Backends[c.ID].Drained, s.decided.Backends[c.ID].Out
 		}
 		if p, ruled := s.agreed[pool]; ruled {
 			_, want.drained = agreedList(p)
+			for _, b := range p.Backends {
+				want.words[b.ID] = b.Out
+			}
 			want.policy, want.rest = agreedPolicy(p), p.Rest
 		}
 		if err := s.apply(pool, want); err != nil {

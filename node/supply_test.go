@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-lb/starling/node/admin"
 	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/proxy/backend"
+	"github.com/starling-lb/starling/shards/meta"
 )
 
 // shelf is a supply and what it was last told to apply, by pool.
@@ -113,6 +115,22 @@ func TestSupply(t *testing.T) {
 	step("the file's is back", s.reset("a"), "a*1 b*1 c*1 e*1")
 	if got := s.shows("code"); got != "x*1" {
 		t.Errorf("the other pool has %q", got)
+	}
+	if err := s.say("b", time.Minute); err != nil || s.has["llm"].words["b"].Length != int64(time.Minute) || s.has["llm"].words["a"] != (meta.Word{}) {
+		t.Errorf("words are %+v, %v", s.has["llm"].words, err)
+	}
+	first := s.has["llm"].words["b"].Number
+	s.again(t, listed)
+	s.find("llm", named("b", "c", "e"))
+	if err := s.say("b", 0); err != nil || s.has["llm"].words["b"].Number <= first || s.has["llm"].words["b"].Length != 0 {
+		t.Errorf("words are %+v after %d, %v", s.has["llm"].words, first, err)
+	}
+	if err := s.say("nobody", 0); err == nil || !strings.Contains(err.Error(), `no backend "nobody"`) {
+		t.Errorf("a word on nobody: %v", err)
+	}
+	step("what was said is reset", s.reset("b"), "a*1 b*1 c*1 e*1")
+	if s.has["llm"].words["b"] != (meta.Word{}) {
+		t.Errorf("a word is left: %+v", s.has["llm"].words["b"])
 	}
 	mixed := api.Policy{Policy: "random", Second: "p2c", Share: 0.25}
 	if err := s.rest("llm", "off"); err != nil || s.has["llm"].rest != "off" || s.has["code"].rest != "" {

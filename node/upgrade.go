@@ -31,6 +31,8 @@ type upgrade struct {
 	end  context.CancelFunc
 	over bool // the node stops: none begins any more
 
+	trials []trial // that were under way when this one let go
+
 	heir *handover.Heir     // that is the node now
 	link *handover.Link     // to whoever is the node by now
 	stay *os.File           // says that this process lives
@@ -146,7 +148,7 @@ func (n *Node) handOver(ctx context.Context) (waited time.Duration, err error) {
 	}
 	soon, cancel = context.WithTimeoutCause(ctx, openTime, fmt.Errorf("the new process did not serve within %v", openTime))
 	defer cancel()
-	if err = become(soon, heir); err != nil {
+	if err = n.cede(soon, heir); err != nil {
 		err = heir.Undo(err)
 		return 0, errors.Join(err, n.takeAllBack(spare))
 	}
@@ -158,9 +160,9 @@ func (n *Node) handOver(ctx context.Context) (waited time.Duration, err error) {
 	return time.Since(began), nil
 }
 
-// become has the heir be the node; until it has heard the last word it takes nobody in.
-func become(ctx context.Context, heir *handover.Heir) error {
-	if err := heir.Yours(); err != nil {
+// cede has the heir be the node; until it has heard the last word it takes nobody in.
+func (n *Node) cede(ctx context.Context, heir *handover.Heir) error {
+	if err := heir.Yours(n.bequeath()); err != nil {
 		return err
 	}
 	if err := heir.AwaitReady(ctx); err != nil {

@@ -56,14 +56,16 @@ const (
 // keyring is the certificates of a listener, or of a pool's backends. Files
 // that change are read again; what cannot be used leaves the old ones in place.
 type keyring struct {
-	of     string // what it belongs to, as the configuration names it
-	cert   string // files; empty: none
-	key    string
-	ca     string
-	build  func(own []tls.Certificate, ca *x509.CertPool) *tls.Config
-	config atomic.Pointer[tls.Config] // connections keep the one they began with
-	good   atomic.Bool                // the files hold what is in force
-	ends   atomic.Int64               // when the certificate expires, in s since 1970; 0: there is none
+	of      string // what it belongs to, as the configuration names it
+	cert    string // files; empty: none
+	key     string
+	ca      string
+	build   func(own []tls.Certificate, ca *x509.CertPool) *tls.Config
+	serves  bool                       // clients come by it
+	config  atomic.Pointer[tls.Config] // connections keep the one they began with
+	tickets tickets                    // of a listener's
+	good    atomic.Bool                // the files hold what is in force
+	ends    atomic.Int64               // when the certificate expires, in s since 1970; 0: there is none
 
 	sum   [sha256.Size]byte // of the files in force; the rest is lookLoop's after the start
 	fault string            // what was wrong with the files at the last look
@@ -74,7 +76,7 @@ func listenerKeys(c ListenerConfig) (*keyring, error) {
 	if c.TLS.CertFile == "" {
 		return nil, nil
 	}
-	k := &keyring{of: "listener " + c.Address, cert: c.TLS.CertFile, key: c.TLS.KeyFile, ca: c.TLS.ClientCAFile}
+	k := &keyring{serves: true, of: "listener " + c.Address, cert: c.TLS.CertFile, key: c.TLS.KeyFile, ca: c.TLS.ClientCAFile}
 	k.build = func(own []tls.Certificate, ca *x509.CertPool) *tls.Config {
 		t := commonTLS(own)
 		if ca != nil {
@@ -207,8 +209,11 @@ func (k *keyring) load(f keyFiles) error {
 			return fmt.Errorf("%s holds no certificate", k.ca)
 		}
 	}
-	k.config.Store(k.build(own, ca))
-	k.sum = f.sum()
+	config := k.build(own, ca)
+	if k.sum = f.sum(); k.serves {
+		k.tickets.begin(config, k.sum, time.Now())
+	}
+	k.config.Store(config)
 	k.ends.Store(ends)
 	k.good.Store(true)
 	return nil
@@ -237,6 +242,7 @@ func (s *Server) keysLoop() {
 		case <-tick.C:
 			for _, k := range s.keyrings() {
 				k.look(s.log)
+				k.tickets.turn(time.Now())
 			}
 		}
 	}

@@ -12,6 +12,7 @@ type Machine struct {
 	table *Table
 	at    Position
 	tap   func(Applied)
+	marks []Mark // the last ones, the oldest first
 }
 
 // Position is how far a machine has come.
@@ -54,6 +55,7 @@ func (m *Machine) Apply(term, index uint64, commands [][]byte) ([]any, error) {
 	results := make([]any, len(decoded))
 	var a Applied
 	m.mu.Lock()
+	m.mark(index)
 	for i, c := range decoded {
 		r := m.table.Apply(term, c)
 		results[i] = r
@@ -86,7 +88,7 @@ func (m *Machine) Restore(r io.Reader) error {
 
 func (m *Machine) replace(t *Table) {
 	m.mu.Lock()
-	m.table, m.at = t, Position{Life: m.at.Life + 1}
+	m.table, m.at, m.marks = t, Position{Life: m.at.Life + 1}, nil
 	at, tap := m.at, m.tap
 	m.mu.Unlock()
 	if tap != nil {

@@ -45,13 +45,14 @@ func (p *Planner) Configure(c backend.RebalanceConfig) { p.config = c }
 
 // View is a pool as the leader sees it.
 type View struct {
-	Now      time.Duration
-	Knee     float64 // of the pool's placement
-	Backends []Load
-	Panic    bool   // the pool ignores health
-	Stale    bool   // what other nodes count is not known, or old
-	Requests uint64 // that this node began for the pool, ever
-	Pending  int    // moves that the shard's sessions are too busy for yet
+	Now       time.Duration
+	Knee      float64 // of the pool's placement
+	Backends  []Load
+	Panic     bool    // the pool ignores health
+	Stale     bool    // what other nodes count is not known, or old
+	Requests  uint64  // that this node began for the pool, ever
+	Elsewhere float64 // a second, that the other nodes begin for it lately
+	Pending   int     // moves that the shard's sessions are too busy for yet
 
 	// Sessions returns the shard's sessions of a backend.
 	Sessions func(backend string) []Candidate
@@ -101,6 +102,7 @@ const (
 	maxPlanned  = 256 // sessions that one interval moves, as one hold
 	spikeTimes  = 2   // of the mean pace, where max_rate is auto
 	spikeSigmas = 3   // above that, or chance would make spikes of few requests
+	leastSpike  = 1   // requests in an interval that are none, after however long a silence
 	paceOver    = 5 * time.Minute
 	paceLeast   = time.Minute // or a spike soon after the start would be its own mean
 )
@@ -111,12 +113,16 @@ type Decision struct {
 	CV     float64 // of the step times that the planner saw
 	Excess float64 // streams that are on slower backends than they need be: this shard's part
 	Moves  int
+	Pace   float64 // requests a second that came to the pool in the interval; 0: it is the first
+	Limit  float64 // above which they are a spike; 0: there is none
 }
 
 func (d Decision) String() string {
 	switch d.Reason {
-	case RestOff, RestPanic, RestStale, RestSpike:
+	case RestOff, RestPanic, RestStale:
 		return string(d.Reason)
+	case RestSpike:
+		return fmt.Sprintf("spike: %.1f requests/s, and no move above %.1f", d.Pace, d.Limit)
 	case MovedSome:
 		return fmt.Sprintf("moved: %d sessions, step time cv %.2f, excess %.1f", d.Moves, d.CV, d.Excess)
 	}
@@ -126,8 +132,8 @@ func (d Decision) String() string {
 // Plan says which sessions move now, and why, or why none does. It is asked once
 // every interval.
 func (p *Planner) Plan(v View) ([]Target, Decision) {
-	spike := p.spike(v)
 	var d Decision
+	d.Pace, d.Limit = p.measure(v)
 	loads, part := p.own(v.Backends)
 	d.CV = variation(loads, v.Knee)
 	switch {
@@ -137,7 +143,7 @@ func (p *Planner) Plan(v View) ([]Target, Decision) {
 		d.Reason = RestPanic
 	case v.Stale:
 		d.Reason = RestStale
-	case spike:
+	case d.Limit > 0 && d.Pace > d.Limit:
 		d.Reason = RestSpike
 	}
 	if d.Reason != "" {
@@ -317,36 +323,44 @@ func excess(loads []Load, knee float64) (over float64) {
 	return over
 }
 
-// pace is how many requests come, from a counter that is read now and then.
+// pace is how many requests come to the pool: this node's by a counter that is read
+// now and then, the others' by what they say.
 type pace struct {
 	at    time.Duration
 	count uint64
-	seen  time.Duration // since the first reading
-	mean  float64       // per second
+	seen  float64 // seconds since the first reading
+	mean  float64 // per second
 	begun bool
 }
 
-// spike takes the interval that ends now into the mean, and says whether it had
-// far more requests than there should be.
-func (p *Planner) spike(v View) bool {
+// measure takes the interval that ends now into the mean. It returns how many requests
+// came a second, and above how many they are a spike; 0 where that cannot be said.
+// What comes by nodes that are not heard is neither a lull nor, once they are, a spike.
+func (p *Planner) measure(v View) (pace, limit float64) {
 	c := &p.pace
-	dt, n := v.Now-c.at, float64(v.Requests-c.count)
-	fresh := !c.begun || v.Requests < c.count || dt <= 0
+	dt, count := (v.Now - c.at).Seconds(), float64(v.Requests-c.count)
+	fresh := !c.begun || v.Requests < c.count || dt <= 0 || v.Stale
 	c.at, c.count, c.begun = v.Now, v.Requests, true
 	if fresh {
-		return false
+		return 0, 0
 	}
-	limit := float64(p.config.MaxRate) * dt.Seconds()
-	known := p.config.MaxRate > 0
+	pace, usual := count/dt+v.Elsewhere, float64(p.config.MaxRate)
 	if p.config.MaxRate < 0 {
-		limit, known = spikeTimes*c.mean*dt.Seconds(), c.seen > 0
+		usual = spikeTimes * c.mean
 	}
-	over := known && n > limit+spikeSigmas*math.Sqrt(limit)
-	weight := dt.Seconds() / max(paceLeast, min(c.seen+dt, paceOver)).Seconds()
+	if p.config.MaxRate > 0 || p.config.MaxRate < 0 && c.seen > 0 {
+		limit = max(usual+spikeSigmas*math.Sqrt(usual/dt), leastSpike/dt)
+	}
+	c.fold(pace, dt)
+	return pace, limit
+}
+
+// fold takes a pace that lasted for so many seconds into the mean.
+func (c *pace) fold(pace, dt float64) {
+	weight := dt / max(paceLeast.Seconds(), min(c.seen+dt, paceOver.Seconds()))
 	if c.seen == 0 {
 		weight = 1
 	}
 	c.seen += dt
-	c.mean += (n/dt.Seconds() - c.mean) * min(1, weight)
-	return over
+	c.mean += (pace - c.mean) * min(1, weight)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,20 +14,21 @@ import (
 // stage is a pool whose every session has one stream all the time, and the planners
 // of all its shards.
 type stage struct {
-	now      time.Duration
-	knee     float64
-	speed    map[string]float64
-	where    map[Key]string
-	epoch    map[Key]Epoch
-	moves    map[Key][]time.Duration
-	busy     func(Key) bool
-	requests uint64
-	panics   bool
-	stale    bool
-	planners []*Planner
-	config   backend.RebalanceConfig
-	lasts    time.Duration // a stream: so long after it was planned, a move comes true
-	later    []later
+	now       time.Duration
+	knee      float64
+	speed     map[string]float64
+	where     map[Key]string
+	epoch     map[Key]Epoch
+	moves     map[Key][]time.Duration
+	busy      func(Key) bool
+	requests  uint64
+	elsewhere float64 // requests a second
+	panics    bool
+	stale     bool
+	planners  []*Planner
+	config    backend.RebalanceConfig
+	lasts     time.Duration // a stream: so long after it was planned, a move comes true
+	later     []later
 }
 
 // later is a move that was planned.
@@ -83,7 +85,7 @@ func (s *stage) interval(t *testing.T) (said []Decision) {
 	loads := s.loads()
 	for i, p := range s.planners {
 		v := View{
-			Now: s.now, Knee: s.knee, Backends: loads, Panic: s.panics, Stale: s.stale, Requests: s.requests, Pending: len(s.later),
+			Now: s.now, Knee: s.knee, Backends: loads, Panic: s.panics, Stale: s.stale, Requests: s.requests, Elsewhere: s.elsewhere, Pending: len(s.later),
 			Sessions: func(id string) (all []Candidate) {
 				for k, at := range s.where {
 					if at == id && int(k.Shard(len(s.planners))) == i+1 {
@@ -155,21 +157,27 @@ func TestTenAndTwo(t *testing.T) {
 // TestBrakes: each by itself stops the planning, and after it two intervals must be
 // uneven again.
 func TestBrakes(t *testing.T) {
-	for name, brake := range map[Reason]func(s *stage, on bool){
-		RestPanic: func(s *stage, on bool) { s.panics = on },
-		RestStale: func(s *stage, on bool) { s.stale = on },
-		RestOff: func(s *stage, on bool) {
+	for name, brake := range map[string]func(s *stage, on bool){
+		"panic": func(s *stage, on bool) { s.panics = on },
+		"stale": func(s *stage, on bool) { s.stale = on },
+		"off": func(s *stage, on bool) {
 			c := s.config
 			c.Enabled = !on
 			s.planners[0].Configure(c)
 		},
-		RestSpike: func(s *stage, on bool) {
+		"spike": func(s *stage, on bool) {
 			if on {
 				s.requests += 500
 			}
 		},
+		"spike, by other nodes": func(s *stage, on bool) {
+			if s.elsewhere = 0; on {
+				s.elsewhere = 100
+			}
+		},
 	} {
-		t.Run(string(name), func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
+			said, _, _ := strings.Cut(name, ",")
 			s := tenAndTwo(0)
 			next := func() Reason {
 				s.requests += 50
@@ -181,7 +189,7 @@ func TestBrakes(t *testing.T) {
 			was := s.moved()
 			for range 3 {
 				brake(s, true)
-				if got := next(); got != name {
+				if got := next(); got != Reason(said) {
 					t.Errorf("it says %q", got)
 				}
 			}
@@ -196,6 +204,12 @@ func TestBrakes(t *testing.T) {
 	}
 }
 
+// spike says whether the planner takes the interval that ends for one.
+func spike(p *Planner, v View) bool {
+	pace, limit := p.measure(v)
+	return limit > 0 && pace > limit
+}
+
 // TestFewRequestsAreNoSpike: at one in four seconds, chance alone doubles the count
 // of an interval now and then.
 func TestFewRequestsAreNoSpike(t *testing.T) {
@@ -208,25 +222,70 @@ func TestFewRequestsAreNoSpike(t *testing.T) {
 				n++
 			}
 		}
-		if p.spike(View{Now: time.Duration(i) * 5 * time.Second, Requests: n}) {
+		if spike(p, View{Now: time.Duration(i) * 5 * time.Second, Requests: n}) {
 			spikes++
 		}
 	}
 	if spikes > 4 {
 		t.Errorf("%d spikes in 2000 intervals", spikes)
 	}
-	if !p.spike(View{Now: 10000 * time.Second, Requests: n + 40}) {
+	if !spike(p, View{Now: 10000 * time.Second, Requests: n + 40}) {
 		t.Error("forty in one interval are none")
 	}
 	p.config.MaxRate = 10
 	for requests, want := range map[uint64]bool{40: false, 120: true} {
 		q := *p
-		if q.spike(View{Now: 10005 * time.Second, Requests: n + 40 + requests}) != want {
+		if spike(&q, View{Now: 10005 * time.Second, Requests: n + 40 + requests}) != want {
 			t.Errorf("%d requests in 5 s, at most 10 a second: %v", requests, !want)
 		}
 	}
-	if p.config.MaxRate = 0; p.spike(View{Now: 10005 * time.Second, Requests: n + 1e6}) {
+	if p.config.MaxRate = 0; spike(p, View{Now: 10005 * time.Second, Requests: n + 1e6}) {
 		t.Error("it should not matter")
+	}
+}
+
+// TestSpikeElsewhere: requests count wherever they come in. Half of the usual ones by
+// this node and half by others are no spike, and nor are all by one of the two; three
+// times as many are, by others alone too. While the others are not heard there is none,
+// nor is there one as soon as they are.
+func TestSpikeElsewhere(t *testing.T) {
+	p := NewPlanner(backend.DefaultRebalance(), 1, 1)
+	now, n := time.Duration(0), uint64(0)
+	look := func(own uint64, elsewhere float64, stale bool) bool {
+		now, n = now+5*time.Second, n+own
+		return spike(p, View{Now: now, Requests: n, Elsewhere: elsewhere, Stale: stale})
+	}
+	for range 30 {
+		if look(100, 20, false) {
+			t.Fatal("what is usual is a spike")
+		}
+	}
+	for _, tt := range []struct {
+		own       uint64
+		elsewhere float64
+		want      bool
+	}{{200, 0, false}, {0, 40, false}, {100, 100, true}, {0, 120, true}, {600, 0, true}, {100, 20, false}} {
+		if got := look(tt.own, tt.elsewhere, false); got != tt.want {
+			t.Errorf("%d here and %v/s elsewhere: spike %v", tt.own, tt.elsewhere, got)
+		}
+	}
+	for range 60 {
+		if look(100, 0, true) {
+			t.Fatal("a spike of what is not heard")
+		}
+	}
+	if look(100, 20, false) {
+		t.Error("what was not heard for five minutes is a spike when it is")
+	}
+	if look(1, 0, false); p.pace.mean < 30 {
+		t.Errorf("the mean is %v", p.pace.mean)
+	}
+	quiet := NewPlanner(backend.DefaultRebalance(), 1, 1)
+	for i := range 20 {
+		spike(quiet, View{Now: time.Duration(i) * 5 * time.Second})
+	}
+	if spike(quiet, View{Now: 100 * time.Second, Requests: 1}) || !spike(quiet, View{Now: 105 * time.Second, Requests: 3}) {
+		t.Error("one request after a silence is a spike, or two are none")
 	}
 }
 

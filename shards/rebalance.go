@@ -110,7 +110,7 @@ func (b *rebalancer) interval(o *Owner, j job, c backend.RebalanceConfig, v View
 		level = slog.LevelInfo
 		o.propose(moves)
 	}
-	b.log.Log(b.desk.ctx, level, "rebalancing looked", "pool", j.pool, "shard", j.shard, "reason", d.Reason, "moves", d.Moves, "step_time_cv", d.CV, "excess", d.Excess)
+	b.log.Log(b.desk.ctx, level, "rebalancing looked", "pool", j.pool, "shard", j.shard, "reason", d.Reason, "moves", d.Moves, "step_time_cv", d.CV, "excess", d.Excess, "requests_per_second", d.Pace, "spike_above", d.Limit)
 	b.tell(j, d, v.Now)
 }
 

@@ -14,7 +14,8 @@ type Sight struct {
 	Provisional bool    // the backend is this node's choice, which nobody has agreed to yet
 	Held        bool    // a change is on its way
 	Idle        time.Duration
-	Known       bool // Idle is: the session had turns here
+	Known       bool    // Idle is: the session had turns here
+	Last        Binding // what this node can tell by itself; zero: nothing
 }
 
 // Session asks the leader what stands.
@@ -23,6 +24,7 @@ func (r *Router) Session(ctx context.Context, pool string, key []byte) (Sight, e
 	v := Sight{Shard: shard}
 	c, known := r.cache.Peek(session, r.Now())
 	v.Idle, v.Known = c.Idle, known
+	v.Last = r.lastHere(session, shard)
 	a, err := r.ask(ctx, question{ask: askRead, shard: shard, session: session})
 	if err != nil {
 		return v, err
@@ -39,6 +41,18 @@ func (r *Router) Session(ctx context.Context, pool string, key []byte) (Sight, e
 		}
 	}
 	return v, nil
+}
+
+// lastHere is what this node can tell of a session without asking: what its replica
+// has applied, or where it has none, what it was last told.
+func (r *Router) lastHere(session Key, shard uint32) Binding {
+	if o := r.desk.owner(shard); o != nil {
+		return o.applied(session).binding
+	}
+	if c, ok := r.cache.Peek(session, r.Now()); ok && c.Backend != nowhere {
+		return c.Binding
+	}
+	return Binding{}
 }
 
 var (

@@ -202,6 +202,7 @@ func (t *Table) readSessions(in *source) error {
 			return fmt.Errorf("session %d: key %v after %v, epoch %d, backend %d of %d", t.Len(), k, last, s.epoch, s.backend, len(t.backends.text))
 		}
 		t.sessions.load(k, s)
+		t.sum += weight(&k, s)
 		t.backends.uses[s.backend]++
 		last = k
 		return nil

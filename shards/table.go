@@ -27,6 +27,7 @@ type Table struct {
 	holders  map[Holder]struct{}
 	sets     map[string]Set // by pool
 	floor    Epoch          // the highest epoch ever let go; a new binding starts above it
+	sum      uint64         // of all sessions' weights; see Digest
 }
 
 // spot is a Binding as the table keeps it.
@@ -51,6 +52,11 @@ type Result struct {
 	Binding  Binding  // of bind and rebind: what stands now
 	Conflict bool     // not done: what the command rests on is no more so
 	Changes  []Change // in the order of the command; a target that is not here had moved on
+}
+
+// Moved says whether a session that stood has another home.
+func (r Result) Moved() bool {
+	return slices.ContainsFunc(r.Changes, func(c Change) bool { return c.Was > 0 && c.Binding.Epoch > 0 })
 }
 
 // Change is what a command made of a session.
@@ -113,6 +119,7 @@ func (t *Table) move(c Command, holds bool, from string) (r Result) {
 		switch {
 		case to.Backend == "":
 			t.sessions.drop(to.Session)
+			t.sum -= weight(&to.Session, cur)
 			t.backends.give(cur.backend)
 			t.floor = max(t.floor, cur.epoch)
 		case t.spent(cur.epoch):
@@ -133,8 +140,10 @@ func (t *Table) set(k Key, cur spot, backend string) Binding {
 	next := spot{backend: t.backends.take(backend), epoch: max(cur.epoch, t.floor) + 1}
 	if cur.epoch != 0 {
 		t.backends.give(cur.backend) // after take: a backend that stays keeps its number
+		t.sum -= weight(&k, cur)
 	}
 	t.sessions.put(k, next)
+	t.sum += weight(&k, next)
 	return t.binding(next)
 }
 

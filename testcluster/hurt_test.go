@@ -14,8 +14,8 @@ import (
 	"github.com/starling-lb/starling/testcluster/llm"
 )
 
-// Three nodes, three demo backends, and a node that is cut off: its sessions' turns
-// go where they went.
+// Three nodes, three demo backends, and a node that is cut off: a session's turns go
+// where they went, once all nodes have heard where that is.
 func ExampleForTest() {
 	t := new(testing.T) // the test's own
 
@@ -35,7 +35,12 @@ func ExampleForTest() {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		return resp.Header.Get(llm.BackendHeader)
 	}
-	before := home(c.Node(0))
+	home(c.Node(0))
+	agreed, err := c.AwaitAgreed(context.Background(), "me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := agreed.Backend
 	c.Partition([]int{0})
 	fmt.Println("the same backend at the node that is cut off:", home(c.Node(0)) == before)
 	fmt.Println("and at the others:", home(c.Node(1)) == before)

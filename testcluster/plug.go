@@ -2,9 +2,11 @@ package testcluster
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"sync"
+	"syscall"
 )
 
 // plug is what a node's network to the other nodes hangs on. Once it is pulled,
@@ -45,6 +47,12 @@ func (p *plug) pull() {
 		_ = c.Close() // whoever holds it closes it too, and hears of it
 	}
 	clear(p.open)
+}
+
+func (p *plug) pulled() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out
 }
 
 func (p *plug) dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -93,6 +101,15 @@ func (c *plugged) Close() error {
 type socket struct {
 	net.Listener
 	plug *plug
+}
+
+// SyscallConn is for an upgrade, which hands the socket over.
+func (s *socket) SyscallConn() (syscall.RawConn, error) {
+	c, ok := s.Listener.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("a %T is no plain socket", s.Listener)
+	}
+	return c.SyscallConn()
 }
 
 func (s *socket) Accept() (net.Conn, error) {

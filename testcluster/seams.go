@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-lb/starling/consensus"
 	"github.com/starling-lb/starling/node"
+	"github.com/starling-lb/starling/node/handover"
 	"github.com/starling-lb/starling/proxy"
 	"github.com/starling-lb/starling/testcluster/fault"
 )
@@ -23,6 +24,9 @@ type Seams struct {
 	Logger *slog.Logger // nil: discards
 	Long   int          // entries after which a log is cut, soon; 0: many
 	File   string       // that the configuration was read from; empty: there is none
+
+	Before  *handover.Elder  // the process that was the node and hands it over; nil: none
+	Program handover.Program // that an upgrade starts; zero: there are none
 }
 
 // StartNode brings up a node with a configuration.
@@ -33,7 +37,7 @@ func StartNode(ctx context.Context, cfg node.Config, s Seams) (*Node, error) {
 	}
 	o := node.Options{
 		Logger: s.Logger, Dial: s.Dial, ListenPeers: n.plug.listen, ListenPacket: n.plug.listenPacket, DialPeers: n.plug.dial,
-		Disk: n.disk.May, Now: n.clock.Now, LongLog: s.Long, File: s.File,
+		Disk: n.disk.May, Now: n.clock.Now, LongLog: s.Long, File: s.File, Before: s.Before, Program: s.Program,
 	}
 	if s.Links != nil {
 		o.DialPeers = proxy.Dialer(s.Links.Dial(n.Name, n.plug.dial))

@@ -70,7 +70,7 @@ func listAt[T any](use, short string, path func(context.Context, *client.Client,
 			return err
 		}
 		var raw json.RawMessage
-		if err := node.Get(c.Context(), &raw, at...); err != nil {
+		if err := as(c, node).Get(c.Context(), &raw, at...); err != nil {
 			return err
 		}
 		if a.json {

@@ -14,19 +14,23 @@ import (
 // newLists are the commands that only show.
 func newLists() []*cobra.Command {
 	return []*cobra.Command{
-		list("status", "Show how a node is", at("status"), cobra.NoArgs, showStatus),
+		whole(list("status", "Show how a node is, or all of them", at("status"), cobra.NoArgs, showStatus)),
 		list("members", "List the nodes of the cluster", at("members"), cobra.NoArgs, showMembers),
-		list("pools", "List the pools", at("pools"), cobra.NoArgs, showPools),
-		list("backends", "List the backends, their state and load", at("backends"), cobra.NoArgs, showBackends),
+		whole(list("pools", "List the pools", at("pools"), cobra.NoArgs, showPools)),
+		whole(list("backends", "List the backends, their state and load", at("backends"), cobra.NoArgs, showBackends)),
 		newShards(),
 		newEvents(),
 		newTop(),
 		list("config", "Show the configuration in force, as a file with every key, secrets masked", at("config"), cobra.NoArgs, showConfig),
-		list("streams", "List the streams that run, oldest first", at("streams"), cobra.NoArgs, showStreams),
+		limited(whole(list("streams", "List the streams that run, oldest first", at("streams"), cobra.NoArgs, showStreams))),
 	}
 }
 
 func showStatus(w io.Writer, s api.Status) {
+	if s.Nodes != nil {
+		showNodes(w, s)
+		return
+	}
 	fmt.Fprintf(w, "node\t%s (%s)\n", s.Node.Name, s.Node.ID)
 	fmt.Fprintf(w, "version\t%s\n", s.Node.Version)
 	fmt.Fprintf(w, "state\t%s; the node started %s\n", stateText(string(s.Node.State), s.Node.Agreed), ago(s.Node.Started))
@@ -91,10 +95,12 @@ func showConfig(w io.Writer, c api.Config) {
 }
 
 func showPools(w io.Writer, l api.Pools) {
-	fmt.Fprintln(w, "POOL\tPOLICY\tUSABLE\tIN FLIGHT\tWAITING\tSTEP CV\tREBALANCE\tPANIC")
+	of := column(l.Nodes)
+	fmt.Fprintf(w, "POOL\t%sPOLICY\tUSABLE\tIN FLIGHT\tWAITING\tSTEP CV\tREBALANCE\tPANIC\n", of("NODE"))
 	for _, p := range l.Pools {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%.2f\t%s\t%s\n", p.Name, policies(p), p.Usable, p.InFlight, p.Waiting, p.StepTimeCV, yes(p.Rebalance.Enabled), yes(p.Panic))
+		fmt.Fprintf(w, "%s\t%s%s\t%d\t%d\t%d\t%.2f\t%s\t%s\n", p.Name, of(p.Node), policies(p), p.Usable, p.InFlight, p.Waiting, p.StepTimeCV, yes(p.Rebalance.Enabled), yes(p.Panic))
 	}
+	showGaps(w, l.Nodes)
 }
 
 // policies are the pool's policy and what is measured beside it.
@@ -106,7 +112,8 @@ func policies(p api.Pool) string {
 }
 
 func showBackends(w io.Writer, l api.Backends) {
-	fmt.Fprintln(w, "BACKEND\tPOOL\tSTATE\tFOR\tIN FLIGHT\tCLUSTER\tSESSIONS\tCAP\tWEIGHT\tSPEED\tREASON")
+	of := column(l.Nodes)
+	fmt.Fprintf(w, "BACKEND\tPOOL\t%sSTATE\tFOR\tIN FLIGHT\tCLUSTER\tSESSIONS\tCAP\tWEIGHT\tSPEED\tREASON\n", of("NODE"))
 	for _, b := range l.Backends {
 		state := string(b.State)
 		if b.Slow {
@@ -120,16 +127,40 @@ func showBackends(w io.Writer, l api.Backends) {
 		if b.Speed > 0 {
 			speed = fmt.Sprintf("%.1f/s", b.Speed)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%d\t%s\t%s\n",
-			b.ID, b.Pool, state, strings.TrimSuffix(ago(b.Since), " ago"), b.InFlight.Local, b.InFlight.Cluster, b.Sessions, limit, b.Weight, speed, b.Reason)
+		fmt.Fprintf(w, "%s\t%s\t%s%s\t%s\t%d\t%d\t%d\t%s\t%d\t%s\t%s\n", b.ID, b.Pool, of(b.Node), state, strings.TrimSuffix(ago(b.Since), " ago"),
+			b.InFlight.Local, b.InFlight.Cluster, b.Sessions, limit, b.Weight, speed, b.Reason)
 	}
+	showGaps(w, l.Nodes)
 }
 
 func showStreams(w io.Writer, l api.StreamList) {
-	fmt.Fprintln(w, "STREAM\tPOOL\tBACKEND\tPHASE\tSTARTED\tCLIENT\tBYTES OUT")
+	of := column(l.Nodes)
+	fmt.Fprintf(w, "STREAM\t%sPOOL\tBACKEND\tPHASE\tSTARTED\tCLIENT\tBYTES OUT\n", of("NODE"))
 	for _, s := range l.Streams {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", s.ID, s.Pool, dash(s.Backend), s.Phase, ago(s.Started), s.Client, s.BytesOut)
+		fmt.Fprintf(w, "%s\t%s%s\t%s\t%s\t%s\t%s\t%d\n", s.ID, of(s.Node), s.Pool, dash(s.Backend), s.Phase, ago(s.Started), s.Client, s.BytesOut)
 	}
+	if all := has(l.Nodes); all > int64(len(l.Streams)) {
+		fmt.Fprintf(w, "%d of %d streams are listed\n", len(l.Streams), all)
+	}
+	showGaps(w, l.Nodes)
+}
+
+// column is the cell of a column that is there only where all nodes were asked.
+func column(asked []api.NodeAnswer) func(string) string {
+	return func(text string) string {
+		if asked == nil {
+			return ""
+		}
+		return text + "\t"
+	}
+}
+
+// has is how many streams all nodes have that answered.
+func has(asked []api.NodeAnswer) (all int64) {
+	for _, n := range asked {
+		all += n.Count
+	}
+	return all
 }
 
 // ago is how long something was before now, for people.

@@ -561,6 +561,15 @@ func TestSocketActivation(t *testing.T) {
 	r.signal(syscall.SIGHUP)
 	heard("RELOADING=1\nMONOTONIC_USEC=")
 	heard("READY=1")
+	good, err := os.ReadFile(r.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.configure("%snonsense: 1\n", good)
+	r.signal(syscall.SIGHUP)
+	heard("STATUS=the configuration in force stays: ")
+	r.configure("%s", good)
+	r.events("s")
 	r.upgraded(func() { r.signal(syscall.SIGUSR2) })
 	heard(fmt.Sprintf("MAINPID=%d", r.pid))
 	if wrong := r.serves("s"); wrong != "" {
@@ -568,6 +577,18 @@ func TestSocketActivation(t *testing.T) {
 	}
 	r.signal(syscall.SIGTERM)
 	heard("STOPPING=1")
+	within(t, dayLimit, func() string {
+		if !strings.Contains(r.log(), "this one ends after them") {
+			return "the node does not wait for its elder, with which a supervisor would end the stream"
+		}
+		return ""
+	})
+	r.end()
+	r.streams.Wait()
+	var status syscall.WaitStatus
+	if got, err := syscall.Wait4(r.pid, &status, 0, nil); err != nil || got != r.pid || status.ExitStatus() != 0 {
+		t.Errorf("who started the first process cannot wait for the second, or it did not end well: %v, exit %d", err, status.ExitStatus()) // and systemd kills whom it cannot wait for
+	}
 }
 
 // TestUpgradeOfACluster: a node of a cluster is upgraded, and is the same node to the

@@ -103,11 +103,33 @@ func (n *fakeNode) change(format string, args ...any) error {
 }
 
 func (n *fakeNode) Pools() api.Pools { return n.pools }
+
+func (n *fakeNode) whole() []api.NodeAnswer {
+	return []api.NodeAnswer{{ID: "n", Name: "lb-1", State: "alive", Self: true}, {ID: "m", Name: "lb-2", State: "dead", Error: "it is dead"}}
+}
+func (n *fakeNode) StatusOfAll(context.Context) (api.Status, error) {
+	s := n.status
+	s.Nodes = n.whole()
+	return s, n.refusal
+}
+func (n *fakeNode) PoolsOfAll(context.Context) (api.Pools, error) {
+	return api.Pools{Nodes: n.whole()}, n.refusal
+}
+func (n *fakeNode) BackendsOfAll(context.Context) (api.Backends, error) {
+	return api.Backends{Nodes: n.whole()}, n.refusal
+}
+func (n *fakeNode) StreamsOfAll(_ context.Context, limit int) (api.StreamList, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.limit = limit
+	return api.StreamList{Nodes: n.whole()}, n.refusal
+}
 func (n *fakeNode) AddBackend(pool string, b api.NewBackend) error {
 	return n.change("add %s %+v", pool, b)
 }
 func (n *fakeNode) RemoveBackend(pool, id string) error      { return n.change("remove %s %s", pool, id) }
 func (n *fakeNode) ChangeBackend(id string, verb Verb) error { return n.change("%s %s", verb, id) }
+func (n *fakeNode) ChangeHere(id string, verb Verb) error    { return n.change("%s %s here", verb, id) }
 func (n *fakeNode) WeighBackend(id string, weight int) error {
 	return n.change("weigh %s %d", id, weight)
 }

@@ -14,6 +14,8 @@ import (
 const (
 	defaultStreams = 100
 	maxStreams     = 10_000
+
+	MostStreamsOfAll = 1000 // where all nodes are asked
 )
 
 func (s *Server) healthz(c *call) error {
@@ -29,7 +31,20 @@ func (s *Server) readyz(c *call) error {
 	return nil
 }
 
-func (s *Server) status(c *call) error { return putJSON(&c.Response, s.opt.Node.Status()) }
+func (s *Server) status(c *call) error {
+	whole, err := c.whole(false)
+	if err != nil {
+		return err
+	}
+	if !whole {
+		return putJSON(&c.Response, s.opt.Node.Status())
+	}
+	all, err := s.opt.Node.StatusOfAll(s.ctx)
+	if err != nil {
+		return err
+	}
+	return putJSON(&c.Response, all)
+}
 
 func (s *Server) members(c *call) error { return putJSON(&c.Response, s.opt.Node.Members()) }
 
@@ -52,7 +67,19 @@ func (s *Server) session(c *call) error {
 }
 
 func (s *Server) backends(c *call) error {
-	list := s.opt.Node.Backends()
+	whole, err := c.whole(false)
+	if err != nil {
+		return err
+	}
+	list := api.Backends{}
+	if whole {
+		list, err = s.opt.Node.BackendsOfAll(s.ctx)
+	} else {
+		list = s.opt.Node.Backends()
+	}
+	if err != nil {
+		return err
+	}
 	if list.Backends == nil {
 		list.Backends = []api.Backend{} // an empty list is [], never null
 	}
@@ -60,11 +87,27 @@ func (s *Server) backends(c *call) error {
 }
 
 func (s *Server) streams(c *call) error {
-	limit, err := c.number("limit", defaultStreams, 1, maxStreams)
+	whole, err := c.whole(false)
 	if err != nil {
 		return err
 	}
-	list := s.opt.Node.Streams(limit)
+	most := maxStreams
+	if whole {
+		most = MostStreamsOfAll
+	}
+	limit, err := c.number("limit", defaultStreams, 1, most)
+	if err != nil {
+		return err
+	}
+	list := api.StreamList{}
+	if whole {
+		list, err = s.opt.Node.StreamsOfAll(s.ctx, limit)
+	} else {
+		list = s.opt.Node.Streams(limit)
+	}
+	if err != nil {
+		return err
+	}
 	if list.Streams == nil {
 		list.Streams = []api.Stream{}
 	}
@@ -86,6 +129,19 @@ func (s *Server) metrics() func(*call) error {
 		}
 		return nil
 	}
+}
+
+// whole tells whether a call is about all nodes of the cluster, or only about the
+// one that is asked.
+func (c *call) whole(otherwise bool) (bool, error) {
+	text, ok := c.query["scope"]
+	switch {
+	case !ok:
+		return otherwise, nil
+	case text == "cluster", text == "node":
+		return text == "cluster", nil
+	}
+	return false, refuse(BadRequest, "query parameter scope=%q: write node or cluster", text)
 }
 
 // number reads a query parameter from least to most.

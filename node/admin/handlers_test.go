@@ -67,6 +67,32 @@ func TestEmptyListsAreLists(t *testing.T) {
 	}
 }
 
+// Who asks about all nodes hears who was asked; the usual answer is as it was.
+func TestScopes(t *testing.T) {
+	r := newRig()
+	r.node.status.Node.Name = "lb-1"
+	s := r.start(t)
+	for _, path := range []string{"status", "backends", "pools", "streams"} {
+		whole := ask(t, s, "GET /v1/"+path+"?scope=cluster")
+		if whole.StatusCode != 200 || !strings.Contains(whole.body, `"name":"lb-2","state":"dead","self":false,"error":"it is dead"`) || path != "status" && !strings.HasPrefix(whole.body, `{"`+path+`":[],`) {
+			t.Errorf("%s: status %d: %s", path, whole.StatusCode, whole.body)
+		}
+		usual, named := ask(t, s, "GET /v1/"+path), ask(t, s, "GET /v1/"+path+"?scope=node")
+		if usual.body != named.body || strings.Contains(usual.body, "nodes") {
+			t.Errorf("%s: %s, and with scope=node %s", path, usual.body, named.body)
+		}
+	}
+	if ask(t, s, "GET /v1/streams?scope=cluster&limit=7"); r.node.limit != 7 {
+		t.Errorf("limit %d", r.node.limit)
+	}
+	r.node.refusal = refuse(Conflict, "4 questions are under way")
+	for _, path := range []string{"status", "backends", "pools", "streams"} {
+		if got := ask(t, s, "GET /v1/"+path+"?scope=cluster"); got.StatusCode != 409 || !strings.Contains(got.body, "under way") {
+			t.Errorf("%s: status %d: %s", path, got.StatusCode, got.body)
+		}
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	s := newRig().start(t)
 	for _, c := range []struct {
@@ -82,7 +108,10 @@ func TestRefusals(t *testing.T) {
 		{"GET /debug/pprof/", NotFound, "pprof"},
 		{"POST /v1/status", MethodNotAllowed, "POST"},
 		{"OPTIONS /v1/status", MethodNotAllowed, "OPTIONS"},
-		{"GET /v1/status?verbose=1", BadRequest, `"verbose" is not known: /v1/status takes none`},
+		{"GET /v1/members?verbose=1", BadRequest, `"verbose" is not known: /v1/members takes none`},
+		{"GET /v1/status?verbose=1", BadRequest, `"verbose" is not known: /v1/status takes scope`},
+		{"GET /v1/status?scope=all", BadRequest, `scope="all": write node or cluster`},
+		{"GET /v1/streams?scope=cluster&limit=1001", BadRequest, "from 1 to 1000"},
 		{"GET /v1/streams?limits=1", BadRequest, `"limits" is not known: /v1/streams takes limit`},
 		{"GET /v1/streams?limit=1&limit=2", BadRequest, `"limit" is there twice`},
 		{"GET /v1/streams?limit=0", BadRequest, `limit="0": write a number from 1 to 10000`},

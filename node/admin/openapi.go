@@ -128,7 +128,11 @@ func parameters(r route) (list []object) {
 		}
 	}
 	for _, name := range r.query {
-		list = append(list, object{"name": name, "in": "query", "schema": object{"type": "integer"}})
+		form := object{"type": "integer"}
+		if name == "scope" {
+			form = object{"type": "string", "enum": []string{"node", "cluster"}}
+		}
+		list = append(list, object{"name": name, "in": "query", "schema": form})
 	}
 	return list
 }

@@ -313,7 +313,7 @@ func fill(v reflect.Value, sparse bool) {
 		}
 	case reflect.Pointer:
 		v.SetZero()
-		if !sparse {
+		if !sparse && v.Type() != reflect.TypeFor[*api.Status]() { // a status of all nodes holds those of each
 			v.Set(reflect.New(v.Type().Elem()))
 			fill(v.Elem(), sparse)
 		}

@@ -13,7 +13,19 @@ import (
 )
 
 func (s *Server) pools(c *call) error {
-	list := s.opt.Node.Pools()
+	whole, err := c.whole(false)
+	if err != nil {
+		return err
+	}
+	list := api.Pools{}
+	if whole {
+		list, err = s.opt.Node.PoolsOfAll(s.ctx)
+	} else {
+		list = s.opt.Node.Pools()
+	}
+	if err != nil {
+		return err
+	}
 	if list.Pools == nil {
 		list.Pools = []api.Pool{}
 	}
@@ -88,6 +100,24 @@ func (s *Server) changeBackend(verb Verb) func(*call) error {
 			return err
 		}
 		return s.done(c, string(verb)+" backend", "backend", c.path["id"])
+	}
+}
+
+// throw answers eject and admit: of all nodes, unless the call says otherwise.
+func (s *Server) throw(verb Verb) func(*call) error {
+	return func(c *call) error {
+		whole, err := c.whole(true)
+		if err != nil {
+			return err
+		}
+		do, scope := s.opt.Node.ChangeBackend, ""
+		if !whole {
+			do, scope = s.opt.Node.ChangeHere, "node"
+		}
+		if err := do(c.path["id"], verb); err != nil {
+			return err
+		}
+		return s.done(c, string(verb)+" backend", "backend", c.path["id"], "scope", scope)
 	}
 }
 

@@ -50,8 +50,18 @@ type Node interface {
 	// empty, the last few; and what comes.
 	Events(after string, last int) (Feed, error)
 	Ordered(what string) // notes what an operator did
+	Whole
 	Operator
 	Keeper
+}
+
+// Whole is what a node can say of all nodes of its cluster. Who does not answer in
+// time is in the answer, with why.
+type Whole interface {
+	StatusOfAll(context.Context) (api.Status, error)
+	PoolsOfAll(context.Context) (api.Pools, error)
+	BackendsOfAll(context.Context) (api.Backends, error)
+	StreamsOfAll(ctx context.Context, limit int) (api.StreamList, error)
 }
 
 // Operator is what operators may change. Its refusals are *Error.
@@ -60,6 +70,7 @@ type Operator interface {
 	AddBackend(pool string, b api.NewBackend) error
 	RemoveBackend(pool, id string) error
 	ChangeBackend(id string, verb Verb) error
+	ChangeHere(id string, verb Verb) error // Eject or Admit, at this node alone
 	WeighBackend(id string, weight int) error
 	SetPolicy(pool string, want api.Policy) error
 	SetRebalance(pool string, want api.Rebalancing) error
@@ -79,7 +90,7 @@ type Verb string
 const (
 	Drain   Verb = "drain"   // nothing new comes; what runs ends
 	Undrain Verb = "undrain" // takes a drain back
-	Eject   Verb = "eject"   // out, as by failures, for the pool's base ejection
+	Eject   Verb = "eject"   // out, as by failures, for the pool's base ejection, at all nodes
 	Admit   Verb = "admit"   // takes an ejection back at once
 	Reset   Verb = "reset"   // takes every decision of operators back
 )

@@ -19,13 +19,13 @@ func (s *Server) shows() []route {
 		{method: "GET", path: "/healthz", do: s.healthz, who: everyone, gives: "ok\n", says: "The process lives"},
 		{method: "GET", path: "/readyz", do: s.readyz, who: everyone, gives: "ready\n", says: "The node may get traffic", codes: []Code{NotReady}},
 		{method: "GET", path: "/metrics", do: s.metrics(), who: scrapers, gives: "", says: "Metrics for Prometheus"},
-		{method: "GET", path: "/v1/status", do: s.status, gives: api.Status{}, says: "The node, what it sees of its cluster, and what runs on it"},
+		{method: "GET", path: "/v1/status", do: s.status, query: []string{"scope"}, gives: api.Status{}, says: "The node, what it sees of its cluster, and what runs on it", codes: []Code{Conflict}},
 		{method: "GET", path: "/v1/members", do: s.members, gives: api.Members{}, says: "Every node of the cluster as this one sees it"},
 		{method: "GET", path: "/v1/shards", do: s.shards, gives: api.ShardList{}, says: "The shards, their leaders and replicas, and what is done to them"},
 		{method: "GET", path: "/v1/keys", do: s.keys, gives: api.Keys{}, says: "Which keys of gossip every live node has, by marks", codes: []Code{Conflict}},
-		{method: "GET", path: "/v1/backends", do: s.backends, gives: api.Backends{}, says: "Every backend as this node sees it"},
-		{method: "GET", path: "/v1/pools", do: s.pools, gives: api.Pools{}, says: "Every pool"},
-		{method: "GET", path: "/v1/streams", do: s.streams, query: []string{"limit"}, gives: api.StreamList{}, says: "The streams that run on this node, oldest first"},
+		{method: "GET", path: "/v1/backends", do: s.backends, query: []string{"scope"}, gives: api.Backends{}, says: "Every backend as this node sees it", codes: []Code{Conflict}},
+		{method: "GET", path: "/v1/pools", do: s.pools, query: []string{"scope"}, gives: api.Pools{}, says: "Every pool", codes: []Code{Conflict}},
+		{method: "GET", path: "/v1/streams", do: s.streams, query: []string{"limit", "scope"}, gives: api.StreamList{}, says: "The streams that run on this node, oldest first", codes: []Code{Conflict}},
 		{method: "GET", path: "/v1/sessions/{pool}/{key}", do: s.session, gives: api.Session{}, says: "Where a session lives", codes: []Code{NotReady}},
 		{method: "GET", path: "/v1/config", do: s.config, gives: api.Config{}, says: "The configuration in force, secrets masked"},
 		{method: "GET", path: "/v1/events", do: s.events, query: []string{"recent"}, gives: api.Event{}, mime: eventStream, says: "Every change of state, as server-sent events", codes: []Code{TooManyConnections}},
@@ -54,10 +54,14 @@ func (s *Server) changes() []route {
 		{method: "POST", path: "/v1/keys/remove", do: s.changeKeys("remove"), takes: api.KeyOrder{}, says: "Have every node forget a key of gossip"},
 	}
 	for verb, says := range map[Verb]string{
-		Drain: "Give a backend nothing new", Undrain: "Take a drain back", Eject: "Take a backend out for a while, as failures would",
-		Admit: "Take an ejection back at once", Reset: "Take every decision of operators on a backend back",
+		Drain: "Give a backend nothing new", Undrain: "Take a drain back", Reset: "Take every decision of operators on a backend back",
 	} {
 		routes = append(routes, route{method: "POST", path: "/v1/backends/{id}/" + string(verb), do: s.changeBackend(verb), says: says})
+	}
+	for verb, says := range map[Verb]string{
+		Eject: "Have all nodes take a backend out for a while, as failures would", Admit: "Have all nodes take an ejection back at once",
+	} {
+		routes = append(routes, route{method: "POST", path: "/v1/backends/{id}/" + string(verb), do: s.throw(verb), query: []string{"scope"}, says: says})
 	}
 	return routes
 }

@@ -35,6 +35,8 @@ type Status struct {
 	Faults   []string `json:"faults"`    // what a person should see to
 
 	Elders []Elder `json:"elders"` // older processes of the node that still carry streams, which are counted above
+
+	Nodes []NodeAnswer `json:"nodes,omitempty"` // with ?scope=cluster: every node's own status, by name
 }
 
 // Node is the node that answers.
@@ -105,6 +107,8 @@ const (
 // Backends answers GET /v1/backends.
 type Backends struct {
 	Backends []Backend `json:"backends"`
+
+	Nodes []NodeAnswer `json:"nodes,omitempty"` // with ?scope=cluster: who was asked
 }
 
 // Backend is one backend as this node sees it.
@@ -126,6 +130,8 @@ type Backend struct {
 	Drain        *Drain            `json:"drain"`
 	Sessions     int               `json:"sessions"` // that live there, in the shards of which the node has a replica
 	Engine       *Engine           `json:"engine"`   // null: it says nothing
+
+	Node string `json:"node,omitempty"` // with ?scope=cluster: name of the node that sees it so
 }
 
 // Engine is what the program behind a backend says of itself: requests of all
@@ -164,6 +170,8 @@ type Policy struct {
 // Pools answers GET /v1/pools.
 type Pools struct {
 	Pools []Pool `json:"pools"`
+
+	Nodes []NodeAnswer `json:"nodes,omitempty"` // with ?scope=cluster: who was asked
 }
 
 // Pool is one pool as this node sees it.
@@ -182,6 +190,8 @@ type Pool struct {
 	Rebalance  Rebalance `json:"rebalance"`
 	Sessions   int       `json:"sessions"` // that are bound, in the shards that this node leads
 	Moves      Moves     `json:"moves"`
+
+	Node string `json:"node,omitempty"` // with ?scope=cluster: name of the node that sees it so
 }
 
 // Moves counts what became of sessions in the shards that this node leads, since
@@ -208,6 +218,14 @@ type Session struct {
 	Provisional bool       `json:"provisional"` // the backend is this node's choice, which nobody has agreed to yet
 	LastUse     *time.Time `json:"last_use"`    // on this node; null: it had no turn here
 	Held        bool       `json:"held"`        // a change is on its way
+	LastKnown   *LastKnown `json:"last_known"`  // what this node can tell by itself; null: nothing
+}
+
+// LastKnown is a binding as one node's replica has applied it, or, on a node without a
+// replica of the shard, as it was last told.
+type LastKnown struct {
+	Backend string `json:"backend"`
+	Epoch   uint64 `json:"epoch"`
 }
 
 // Destination is the body of POST /v1/sessions/{pool}/{key}/move.
@@ -231,6 +249,8 @@ type InFlight struct {
 // StreamList answers GET /v1/streams, oldest first.
 type StreamList struct {
 	Streams []Stream `json:"streams"`
+
+	Nodes []NodeAnswer `json:"nodes,omitempty"` // with ?scope=cluster: who was asked, and how many it has
 }
 
 // Stream is one stream that runs on this node.
@@ -245,6 +265,8 @@ type Stream struct {
 	BytesOut     int64     `json:"bytes_out"` // of the answer, to the client
 
 	PID int `json:"pid,omitempty"` // of the older process that carries it; 0: of none
+
+	Node string `json:"node,omitempty"` // with ?scope=cluster: name of the node that carries it
 }
 
 // Config answers GET /v1/config. Secrets are masked.

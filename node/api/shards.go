@@ -22,6 +22,15 @@ type Shard struct {
 
 	LeaderID string `json:"leader_id"`
 	Phase    string `json:"phase"` // planned, creating or ready
+
+	Here []Digest `json:"here"` // of this node's own replica, the newest last; empty: it has none, or nothing to tell of it
+}
+
+// Digest is what a replica comes to in one number once it has applied all entries up to
+// an index: replicas of one incarnation that are alike at an index have it in common.
+type Digest struct {
+	Applied uint64 `json:"applied"`
+	Digest  string `json:"digest"`
 }
 
 // Replica is one member of a shard's group.

@@ -46,6 +46,7 @@ func (e *RefusedError) Error() string {
 type Client struct {
 	base  string
 	token string
+	query url.Values // of every question
 	http  http.Client
 }
 
@@ -91,6 +92,16 @@ func (c *Client) Trust(file string) error {
 
 // Address is where the client asks.
 func (c *Client) Address() string { return c.base }
+
+// With is a client that asks with a query parameter more.
+func (c *Client) With(name, value string) *Client {
+	more := *c
+	more.query = url.Values{name: {value}}
+	for name, values := range c.query {
+		more.query[name] = values
+	}
+	return &more
+}
 
 // Wait has the client wait for so long for each answer.
 func (c *Client) Wait(limit time.Duration) { c.http.Timeout = limit }
@@ -141,6 +152,9 @@ func (c *Client) request(ctx context.Context, method string, body io.Reader, pat
 	at := c.base + "/v1"
 	for _, p := range path {
 		at += "/" + url.PathEscape(p)
+	}
+	if len(c.query) > 0 {
+		at += "?" + c.query.Encode()
 	}
 	req, err := http.NewRequestWithContext(ctx, method, at, body)
 	if err == nil && c.token != "" {

@@ -16,6 +16,8 @@ type Counts struct {
 	Waiting  int64     `json:"waiting"`
 	Backends []Carried `json:"backends"` // that have some, by id
 	Ended    []End     `json:"ended"`    // streams since then, by all but when; it only grows
+
+	Trials json.RawMessage `json:"trials,omitempty"` // whatever it had begun to find out, and what came of it
 }
 
 // Carried is what an elder carries to one backend.
@@ -34,7 +36,7 @@ type End struct {
 }
 
 func (c Counts) same(other Counts) bool {
-	return c.Deadline.Equal(other.Deadline) && c.InFlight == other.InFlight && c.Waiting == other.Waiting && slices.Equal(c.Backends, other.Backends) && slices.Equal(c.Ended, other.Ended)
+	return c.Deadline.Equal(other.Deadline) && c.InFlight == other.InFlight && c.Waiting == other.Waiting && slices.Equal(c.Backends, other.Backends) && slices.Equal(c.Ended, other.Ended) && string(c.Trials) == string(other.Trials)
 }
 
 // said is what an elder sends on its first visit: its counts, or a part of the list

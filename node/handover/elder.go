@@ -54,13 +54,17 @@ func Inherit() (*Elder, error) {
 	return e, nil
 }
 
-// Take asks for the directory, and returns when it is this process's.
-func (e *Elder) Take(ctx context.Context) error { return e.ask(ctx, word{Word: wordTake}, wordYours) }
+// Take asks for the directory, and returns when it is this process's, with what else
+// the one before leaves; nil: nothing.
+func (e *Elder) Take(ctx context.Context) (estate []byte, err error) {
+	w, err := e.ask(ctx, word{Word: wordTake, Takes: true}, wordYours)
+	return w.Estate, err
+}
 
 // Ready says that this process serves, by which version of the program, and returns
 // when it is to take connections in.
 func (e *Elder) Ready(ctx context.Context, program string) error {
-	err := e.ask(ctx, word{Word: wordReady, Program: program}, wordGo)
+	_, err := e.ask(ctx, word{Word: wordReady, Program: program}, wordGo)
 	if err == nil {
 		e.close()
 	}
@@ -68,15 +72,14 @@ func (e *Elder) Ready(ctx context.Context, program string) error {
 }
 
 // ask says a word and waits for another. Who is gone has left everything.
-func (e *Elder) ask(ctx context.Context, say word, due string) error {
-	err := e.say(say)
-	if err == nil {
-		_, err = e.hear(ctx, due)
+func (e *Elder) ask(ctx context.Context, say word, due string) (answer word, err error) {
+	if err = e.say(say); err == nil {
+		answer, err = e.hear(ctx, due)
 	}
 	if errors.Is(err, ErrGone) {
-		return nil
+		return word{}, nil
 	}
-	return err
+	return answer, err
 }
 
 // Fail tells the elder why this process does not take over, and returns that.

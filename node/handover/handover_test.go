@@ -445,8 +445,15 @@ func ends(t *testing.T) (*Heir, *Elder) {
 func TestWords(t *testing.T) {
 	h, e := ends(t)
 	taken := make(chan error, 1)
-	go func() { taken <- errors.Join(e.Take(t.Context()), e.Ready(t.Context(), "v2")) }()
-	if err := errors.Join(h.AwaitTake(t.Context()), h.Yours(), h.AwaitReady(t.Context()), h.Go(), <-taken); err != nil || h.Version != "v2" {
+	large := fmt.Appendf(nil, "%q", strings.Repeat("x", MaxEstate-2))
+	go func() {
+		estate, err := e.Take(t.Context())
+		if string(estate) != string(large) {
+			t.Errorf("of %d bytes that were left %d have come", len(large), len(estate))
+		}
+		taken <- errors.Join(err, e.Ready(t.Context(), "v2"))
+	}()
+	if err := errors.Join(h.AwaitTake(t.Context()), h.Yours(large), h.AwaitReady(t.Context()), h.Go(), <-taken); err != nil || h.Version != "v2" {
 		t.Errorf("%v, of %q", err, h.Version)
 	}
 
@@ -471,12 +478,49 @@ func TestWords(t *testing.T) {
 	}
 }
 
+// TestOlderPrograms: an heir that reads no estate gets none, and one of an elder that has
+// none goes on without; a word without an end is not read for ever.
+func TestOlderPrograms(t *testing.T) {
+	h, e := ends(t)
+	_ = e.say(word{Word: wordTake}) // as before there were estates
+	heard := make(chan word, 1)
+	go func() {
+		w, _ := e.hear(t.Context(), wordYours)
+		heard <- w
+	}()
+	if err := errors.Join(h.AwaitTake(t.Context()), h.Yours([]byte("{}"))); err != nil {
+		t.Error(err)
+	}
+	if w := <-heard; w.Word != wordYours || w.Estate != nil {
+		t.Errorf("it hears %+v", w)
+	}
+	h, e = ends(t)
+	_ = h.say(word{Word: wordYours})
+	if estate, err := e.Take(t.Context()); estate != nil || err != nil {
+		t.Errorf("%s, %v", estate, err)
+	}
+	h, e = ends(t)
+	go func() {
+		for filler := []byte(strings.Repeat("x", 1<<20)); ; {
+			if _, err := e.conn.Write(filler); err != nil {
+				return
+			}
+		}
+	}()
+	if err := h.AwaitTake(t.Context()); err == nil || !strings.Contains(err.Error(), "a word of more than") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestWhoIsGone: the heir of an elder that has ended goes on as if it had said so; an
 // elder whose heir has ended hears it.
 func TestWhoIsGone(t *testing.T) {
 	h, e := ends(t)
 	h.close()
-	if err := errors.Join(e.Take(t.Context()), e.Ready(t.Context(), "")); err != nil {
+	if estate, err := e.Take(t.Context()); estate != nil || err != nil {
+		t.Errorf("%s, %v", estate, err)
+	}
+	if err := e.Ready(t.Context(), ""); err != nil {
 		t.Errorf("%v", err)
 	}
 	h, e = ends(t)

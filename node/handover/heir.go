@@ -45,7 +45,9 @@ func Self() (Program, error) {
 type Heir struct {
 	*talk
 	Version string // of its program, once it serves
+	takes   bool   // an estate, too
 	process *os.Process
+	wait    func() string // for its end, and tells how
 	ended   chan struct{} // closed when the process has
 	state   string        // how; after ended
 }
@@ -65,12 +67,12 @@ func Start(p Program, lock *os.File, sockets []Socket) (*Heir, error) {
 	for _, s := range sockets {
 		files = append(files, uintptr(s.fd))
 	}
-	process, err := start(p, files)
+	process, wait, err := start(p, files)
 	if err != nil {
 		t.close()
 		return nil, fmt.Errorf("start %s: %w", p.Path, err)
 	}
-	h := &Heir{talk: t, process: process, ended: make(chan struct{})}
+	h := &Heir{talk: t, process: process, wait: wait, ended: make(chan struct{})}
 	go h.await() // ends with the process, which may outlive this one
 	if err := t.say(word{Word: wordOffer, Version: version, Sockets: sockets}); err != nil {
 		return nil, h.Undo(err)
@@ -78,15 +80,23 @@ func Start(p Program, lock *os.File, sockets []Socket) (*Heir, error) {
 	return h, nil
 }
 
-func start(p Program, files []uintptr) (*os.Process, error) {
+// child starts it as this process's, unless how says otherwise.
+func child(p Program, files []uintptr, how *syscall.SysProcAttr) (*os.Process, func() string, error) {
 	environment := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, variable+"=") })
 	pid, _, err := syscall.StartProcess(p.Path, p.Args, &syscall.ProcAttr{
-		Env: append(environment, fmt.Sprintf("%s=%d", variable, talkFD)), Files: files,
+		Env: append(environment, fmt.Sprintf("%s=%d", variable, talkFD)), Files: files, Sys: how,
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return os.FindProcess(pid)
+	process, err := os.FindProcess(pid)
+	return process, func() string {
+		state, err := process.Wait()
+		if err != nil {
+			return err.Error()
+		}
+		return state.String()
+	}, err
 }
 
 func socketpair() (pair [2]int, err error) {
@@ -103,10 +113,7 @@ func socketpair() (pair [2]int, err error) {
 
 func (h *Heir) await() {
 	defer close(h.ended)
-	state, err := h.process.Wait()
-	if h.state = fmt.Sprint(err); err == nil {
-		h.state = state.String()
-	}
+	h.state = h.wait()
 }
 
 // PID is the process's.
@@ -117,7 +124,8 @@ func (h *Heir) Ended() <-chan struct{} { return h.ended }
 
 // AwaitTake returns when the heir could begin.
 func (h *Heir) AwaitTake(ctx context.Context) error {
-	_, err := h.hear(ctx, wordTake)
+	w, err := h.hear(ctx, wordTake)
+	h.takes = w.Takes
 	return err
 }
 
@@ -128,8 +136,14 @@ func (h *Heir) AwaitReady(ctx context.Context) error {
 	return err
 }
 
-// Yours says that the directory is the heir's.
-func (h *Heir) Yours() error { return h.say(word{Word: wordYours}) }
+// Yours says that the directory is the heir's. estate is what else it gets, as JSON
+// and no longer than MaxEstate; an older program does not read it, and gets none.
+func (h *Heir) Yours(estate []byte) error {
+	if !h.takes {
+		estate = nil
+	}
+	return h.say(word{Word: wordYours, Estate: estate})
+}
 
 // Go says that the node is, too. From here on there is no way back, unless it could
 // not be said: who has not heard it takes nobody in.

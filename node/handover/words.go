@@ -19,13 +19,22 @@ const version = 1
 // maxSockets bounds what is handed over at once.
 const maxSockets = 256
 
-// word is what the two say to each other.
+// MaxEstate bounds what is handed over beside sockets and directory, in bytes.
+const MaxEstate = 8 << 20
+
+// maxWord bounds a word.
+const maxWord = MaxEstate + 64<<10
+
+// word is what the two say to each other. A field may be added: who does not know it
+// passes it over.
 type word struct {
-	Word    string   `json:"word"`
-	Version int      `json:"version,omitempty"` // offer
-	Sockets []Socket `json:"sockets,omitempty"` // offer: in the order of their descriptors
-	Program string   `json:"program,omitempty"` // ready: its version
-	Why     string   `json:"why,omitempty"`     // failed
+	Word    string          `json:"word"`
+	Version int             `json:"version,omitempty"` // offer
+	Sockets []Socket        `json:"sockets,omitempty"` // offer: in the order of their descriptors
+	Takes   bool            `json:"takes,omitempty"`   // take: it reads an estate, of any length up to the limit
+	Estate  json.RawMessage `json:"estate,omitempty"`  // yours: for whoever takes it
+	Program string          `json:"program,omitempty"` // ready: its version
+	Why     string          `json:"why,omitempty"`     // failed
 }
 
 // The words; the list is closed.
@@ -76,7 +85,7 @@ const sayTime = 5 * time.Second // for a word that nobody reads
 func (t *talk) hear(ctx context.Context, due string) (w word, err error) {
 	_ = t.conn.SetReadDeadline(time.Time{})
 	defer context.AfterFunc(ctx, func() { _ = t.conn.SetReadDeadline(time.Unix(1, 0)) })()
-	line, err := t.in.ReadSlice('\n')
+	line, err := t.line()
 	switch {
 	case ctx.Err() != nil:
 		return w, fmt.Errorf("wait for %s: %w", due, context.Cause(ctx))
@@ -95,6 +104,19 @@ func (t *talk) hear(ctx context.Context, due string) (w word, err error) {
 		return w, errors.New(w.Why)
 	}
 	return w, fmt.Errorf("the other process says %q where %q is due", w.Word, due)
+}
+
+// line reads up to the end of a line, of which no more than maxWord is kept.
+func (t *talk) line() (line []byte, err error) {
+	for {
+		part, err := t.in.ReadSlice('\n')
+		if line = append(line, part...); err == nil || !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+		if len(line) > maxWord {
+			return nil, fmt.Errorf("a word of more than %d bytes", maxWord)
+		}
+	}
 }
 
 func (t *talk) close() { _ = t.conn.Close() }

@@ -68,6 +68,8 @@ type Options struct {
 	Changed func(*meta.Map)
 	Aside   bool   // operators have set this node aside
 	Failed  func() // if set, hears that the store has failed
+	Look    Hear   // answers what other nodes ask about this one; nil: nothing does
+	Order   Hear   // does what other nodes tell this one; nil: nothing does
 	Log     *slog.Logger
 
 	Metrics prometheus.Registerer
@@ -84,7 +86,7 @@ const snapshotSoon = 500 * time.Millisecond // between two looks whether logs ar
 const storeFile = "raft.db"
 
 // Level is the highest feature level that this program can work at.
-const Level = 1
+const Level = meta.WordLevel
 
 // Quorum is what a node agrees on with others, and how.
 type Quorum struct {
@@ -214,6 +216,7 @@ func (q *Quorum) wire() (err error) {
 	q.port.Serve(viewService, transport.Service{MaxQuestion: 64, Concurrent: 8, Answer: q.answerView})
 	q.port.Serve(shards.AskService, transport.Service{MaxQuestion: shards.MaxQuestion, Concurrent: 4096, Answer: q.answerAsk})
 	q.port.Serve(shards.FeedService, transport.Service{MaxQuestion: 64, Concurrent: 1024, Feed: q.serveFeed})
+	q.serveNodes()
 	return nil
 }
 

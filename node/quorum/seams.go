@@ -135,7 +135,7 @@ func (q *Quorum) own(r *shards.Router, g *consensus.Group, m *shards.Machine) {
 	if r == nil {
 		return
 	}
-	o := shards.NewOwner(g, m, g.ID.Incarnation)
+	o := shards.NewOwner(replica{g}, m, g.ID.Incarnation)
 	q.mu.Lock()
 	if last := q.lasts[g.ID.Shard]; last != nil {
 		o.Recall(last)
@@ -151,6 +151,21 @@ func (q *Quorum) ownAll(r *shards.Router) {
 			q.own(r, g, m)
 		}
 	}
+}
+
+// replica is a group as the owner of its shard proposes to it. When sessions that
+// stood have another home, the other replicas know of it at once: any of them may be
+// asked where a session lives.
+type replica struct{ *consensus.Group }
+
+var _ shards.Log = replica{}
+
+func (r replica) Propose(ctx context.Context, command []byte) (any, error) {
+	got, err := r.Group.Propose(ctx, command)
+	if result, ok := got.(shards.Result); ok && err == nil && result.Moved() {
+		r.Spread()
+	}
+	return got, err
 }
 
 // groups are the replicas of this node, for those that steer them.
@@ -202,7 +217,11 @@ func (s groups) Propose(ctx context.Context, command []byte) (any, error) {
 	if g == nil {
 		return nil, errors.New("this node has no replica of the cluster's own shard")
 	}
-	return g.Propose(ctx, command)
+	result, err := g.Propose(ctx, command)
+	if err == nil {
+		g.Spread() // shards are led by nodes that follow here
+	}
+	return result, err
 }
 
 // neighbours are the other nodes of the cluster.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-lb/starling/consensus"
 	"github.com/starling-lb/starling/consensus/transport"
+	"github.com/starling-lb/starling/shards"
 	"github.com/starling-lb/starling/shards/meta"
 )
 
@@ -26,6 +27,11 @@ type Shard struct {
 	Phase           meta.Phase
 	Step            *meta.Step    // what is done to it; nil: nothing
 	Standing        meta.Standing // of the step
+
+	// Here is what this node's own replica of sessions has come to; its index is 0
+	// where it has none. Marks are what it was at before.
+	Here  shards.Mark   `json:"-"` // it is no other node's business
+	Marks []shards.Mark `json:"-"`
 }
 
 // Replica is one member of a shard's group.
@@ -192,6 +198,9 @@ func (q *Quorum) Shards(ctx context.Context) []Shard {
 	}
 	for i := range all {
 		all[i].placed(m.Shards[i], q.keeper.Standing(i))
+		if own := q.machine(uint32(i)); own != nil {
+			all[i].Here, all[i].Marks = own.Digests()
+		}
 	}
 	return all
 }

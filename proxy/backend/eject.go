@@ -210,14 +210,30 @@ func (p *Pool) readmit(b *Backend, now time.Time, reason string) {
 	p.settle(b, now, reason)
 }
 
+// byOperator is the reason of an ejection that an operator wanted.
+const byOperator = "by an operator"
+
 // Eject puts a backend out for a time by an operator's word, whatever the limits
-// say. At its end one stream decides.
+// say. At its end one stream decides. One that is out for longer stays so.
 func (p *Pool) Eject(b *Backend, now time.Time, length time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := &b.condition.out
-	*out = ejection{on: true, reason: "by an operator", until: now.Add(length), length: length, times: max(1, out.times)}
+	out, until := &b.condition.out, now.Add(length)
+	if out.on && out.until.After(until) {
+		until, length = out.until, out.length
+	}
+	*out = ejection{on: true, reason: byOperator, until: until, length: length, times: max(1, out.times)}
 	p.settle(b, now, "")
+}
+
+// Recall ends an ejection that an operator wanted. What streams have found since
+// stays.
+func (p *Pool) Recall(b *Backend, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if out := &b.condition.out; out.on && out.reason == byOperator {
+		p.readmit(b, now, "the operator's word was taken back")
+	}
 }
 
 // Admit ends an ejection by an operator's word, and forgets those before it.

@@ -320,6 +320,34 @@ func TestOperatorsEjection(t *testing.T) {
 
 // What a backend did before it was out does not keep streams from it when it is
 // back: nothing would run there that could show its speed anew.
+// An operator's ejection makes none shorter, and is taken back without those of
+// streams.
+func TestOperatorsEjectionBesideStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pool(t, 3, ejecting(3, 100), nil)
+		a, b := p.Backends()[0], p.Backends()[1]
+		fail(p, 0, 3)
+		until := a.Standing().Until
+		p.Eject(a, time.Now(), time.Second)
+		if s := a.Standing(); s.State != Ejected || !s.Until.Equal(until) {
+			t.Errorf("an operator's ejection ended that of streams: %+v, it was until %v", s, until)
+		}
+		p.Eject(a, time.Now(), time.Hour)
+		if s := a.Standing(); !s.Until.Equal(time.Now().Add(time.Hour)) {
+			t.Errorf("out until %v", s.Until)
+		}
+		p.Recall(a, time.Now())
+		if s := a.Standing(); s.State != Active || s.Reason != "the operator's word was taken back" {
+			t.Errorf("after the operator has taken it back: %+v", s)
+		}
+		fail(p, 1, 3)
+		p.Recall(b, time.Now())
+		if s := b.Standing(); s.State != Ejected {
+			t.Errorf("what streams have found was taken back: %+v", s)
+		}
+	})
+}
+
 func TestReadmittedWithoutItsPast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pool(t, 3, ejecting(3, 50), nil)

@@ -36,6 +36,8 @@ type Pool struct {
 	turn      atomic.Uint64 // of the policies that go by turns
 	flights   atomic.Uint64 // streams at the backends in the low countBits bits; in the others, how many there ever were
 	elsewhere bits          // streams of other nodes at the backends
+	lately    bits          // streams a second that begin at this node
+	others    bits          // and at the other nodes, as they say
 	unit      bits          // events a second of a stream alone at a median backend, or answers; 0: not known yet
 	fewer     atomic.Int64  // than mostDraws are drawn
 	made      time.Time     // the moment 0 of the signals

@@ -10,7 +10,7 @@ type RebalanceConfig struct {
 	Interval     time.Duration `yaml:"interval"`                   // between two looks
 	Share        float64       `yaml:"share"`                      // of the streams that are too many, that one look may move
 	MinResidence time.Duration `yaml:"min_residence"`              // a session that was moved stays for so long
-	MaxRate      int           `yaml:"max_rate" auto:"-1" off:"0"` // requests/s of a node from which nothing moves; auto: twice the 5-minute mean
+	MaxRate      int           `yaml:"max_rate" auto:"-1" off:"0"` // requests/s of all nodes from which nothing moves; auto: twice the 5-minute mean
 }
 
 // DefaultRebalance holds the contract's defaults.
@@ -48,3 +48,25 @@ func (p *Pool) Knee() float64 { return p.now.Load().knee }
 
 // Started is how many streams this node ever began in the pool.
 func (p *Pool) Started() uint64 { return uint64(p.flights.Load() / oneStart) }
+
+// paceWindow is for how long a request counts in Pace: about as long as between two
+// looks of the planners, so that few requests are no more of a spike there than where
+// they are counted.
+const paceWindow = 5 * time.Second
+
+// Pace is how many streams a second begin at this node lately, for the others to hear.
+func (p *Pool) Pace() float64 {
+	if v := p.lately.Load(); v >= leastPace {
+		return v
+	}
+	return 0
+}
+
+// leastPace is about the least that reports can say: a request of seven seconds ago.
+const leastPace = 0.05
+
+// HearPace publishes how many streams a second begin at the other nodes, as they say.
+func (p *Pool) HearPace(elsewhere float64) { p.others.Store(elsewhere) }
+
+// PaceElsewhere is what HearPace was told.
+func (p *Pool) PaceElsewhere() float64 { return p.others.Load() }

@@ -142,6 +142,7 @@ func (p *Pool) Sample(now time.Time) {
 	p.publish(s.list)
 	p.learnCaps(s.list, now, dt)
 	p.adapt(s, dt)
+	p.overdueLoans(now)
 	if review {
 		p.queue.review()
 	}

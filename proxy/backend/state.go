@@ -29,6 +29,7 @@ type vitals struct {
 	standing  atomic.Pointer[Standing]
 	condition condition     // that standing is made from
 	trial     atomic.Bool   // an ejected backend's one trial stream is under way
+	lent      time.Time     // until when the trial may be another process's; zero: it is not. Pool.mu guards it
 	back      atomic.Uint64 // when it was let in again last, in microseconds since the pool was made; 0: it was not
 	slow      atomic.Bool
 

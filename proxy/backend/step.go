@@ -91,6 +91,7 @@ func (p *Pool) adapt(s *set, dt time.Duration) {
 	rate := float64(starts-p.started) / dt.Seconds()
 	p.started = starts
 	p.arrivals += (rate - p.arrivals) * (1 - faded(dt, window))
+	p.lately.Store(p.lately.Load() + (rate-p.lately.Load())*(1-faded(dt, paceWindow)))
 	nodes := 0
 	for _, b := range s.list {
 		nodes = max(nodes, b.elsewhere.Load().Nodes)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"sync"
 )
 
 // Service is the name of the calls between keepers, and MaxQuestion their size.
@@ -65,6 +66,9 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 		return nil, fmt.Errorf("question to meta %w: %w", errCode, err)
 	}
 	k.heed(q.Generation, from)
+	if m := k.Map(); m != nil && m.Revision < q.Revision && k.knows(from) {
+		k.Nudge() // it is asked for
+	}
 	r := reply{Generation: k.latest()}
 	_, seen := k.o.Neighbours.Peers()[from]
 	switch leads := k.leads(); {
@@ -271,6 +275,25 @@ func (k *Keeper) report(ctx context.Context) error {
 	k.heeded = r.Hash
 	k.leader, k.missed = r.Leader, r.Leader == "" || r.Leader == k.o.Self
 	return err
+}
+
+// announce has the nodes that keep no replica of meta hear of a newer map at once,
+// while it is led here; in their rounds they would a second later.
+func (k *Keeper) announce() {
+	m := k.Map()
+	if m == nil || m.Revision == k.announced || !k.leads() {
+		return
+	}
+	k.announced = m.Revision
+	ctx, cancel := context.WithTimeout(k.ctx, round)
+	defer cancel()
+	var all sync.WaitGroup
+	for id, p := range k.o.Neighbours.Peers() {
+		if id != k.o.Self && p.Alive && !m.Shards[0].keeps(id) {
+			all.Go(func() { _, _ = k.ask(ctx, id, question{Revision: m.Revision}) }) // unheard, it asks in its round
+		}
+	}
+	all.Wait()
 }
 
 // name puts into a report what this node names, if the leader does not have it.

@@ -81,6 +81,8 @@ func (p Pool) check() error {
 			return fmt.Errorf("%w: backend %q at %q with weight %d", ErrInvalid, b.ID, b.URL, b.Weight)
 		case i > 0 && p.Backends[i-1].ID >= b.ID:
 			return fmt.Errorf("%w: backend %q is there twice, or out of order", ErrInvalid, b.ID)
+		case b.Out.Length < 0 || b.Out.Number == 0 && b.Out.Length > 0:
+			return fmt.Errorf("%w: backend %q is out for %d ns by word %d", ErrInvalid, b.ID, b.Out.Length, b.Out.Number)
 		}
 	}
 	return nil

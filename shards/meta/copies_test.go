@@ -26,7 +26,10 @@ func (b *box) copy() copied {
 	return c
 }
 
-func (b *box) putBack(c copied) { b.disk, b.logs = c.disk, c.logs }
+func (b *box) putBack(c copied) {
+	b.disk, b.logs = c.disk, c.logs
+	delete(b.w.had, b.id)
+}
 
 // reset asks until it is done: who asks may have to hear of something first.
 func (w *world) reset(shard int, empty bool) (founder string) {

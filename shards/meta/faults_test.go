@@ -264,7 +264,7 @@ func TestSituationRecoveredWithAStaleMap(t *testing.T) {
 	if moved == 0 {
 		t.Fatal("the map that is to be stale knows all")
 	}
-	here.recover()
+	next := here.recover()
 	since := w.now
 	w.until("the map has the groups as they are", 10*time.Minute, func() error {
 		waits := error(nil)
@@ -272,7 +272,7 @@ func TestSituationRecoveredWithAStaleMap(t *testing.T) {
 			waits = errors.New("a minute is not over")
 		}
 		for _, id := range w.ids() {
-			if b := w.nodes[id]; b.up && b.keeper.Map().Generation() != 2 {
+			if b := w.nodes[id]; b.up && b.keeper.Map().Generation() != next {
 				waits = fmt.Errorf("%s has the old map", id)
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/fnv"
+	"math"
 	"slices"
 )
 
@@ -12,8 +14,23 @@ import (
 // still: whoever hears of a later generation, from gossip or in a call, decides
 // nothing more from then on, over restarts too, and asks for its map.
 
-// Generation counts how often meta has begun; the first is 1.
+// Generation is which of meta's beginnings the map is of. The founding is 1. A recovery
+// is of the next round, its upper bits, and of its node, the lower ones: two of
+// one round are two generations, of which one is the later for all that hear of both.
 func (m *Map) Generation() uint32 { return m.Shards[0].Incarnation }
+
+const nodeBits = 16 // of a generation
+
+// following is the generation that a node begins after the latest it has heard of.
+func following(latest uint32, node string) (uint32, error) {
+	round := uint64(latest>>nodeBits) + 1
+	if round > math.MaxUint32>>nodeBits {
+		return 0, fmt.Errorf("recover: the cluster was recovered %d times, and cannot be once more", round-1)
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(node)) // never fails
+	return uint32(round)<<nodeBits | (h.Sum32()>>nodeBits^h.Sum32())&(1<<nodeBits-1), nil
+}
 
 // after tells whether the map is newer than another of the same cluster. What an
 // earlier generation decided meanwhile is nothing, however much it is.

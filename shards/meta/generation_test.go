@@ -1,15 +1,17 @@
 package meta
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
 )
 
-// recover has a node begin meta anew.
-func (b *box) recover() {
+// recover has a node begin meta anew, and returns of which generation.
+func (b *box) recover() uint32 {
 	b.w.t.Helper()
 	b.stop()
 	r, err := recovery(b, b.id)
@@ -20,6 +22,7 @@ func (b *box) recover() {
 		b.w.t.Fatal(err)
 	}
 	b.start()
+	return r.after.Generation()
 }
 
 // TestSituationOldMajorityComesBack: a cluster was recovered although most of meta's
@@ -41,9 +44,9 @@ func TestSituationOldMajorityComesBack(t *testing.T) {
 	}
 	w.split = far
 	w.run(5 * time.Second)
-	here.recover()
+	next := here.recover()
 	w.until("this side decides", time.Minute, func() error {
-		if l := here.log(0); l == nil || !here.keeper.leads() || here.keeper.Map().Generation() != 2 {
+		if l := here.log(0); l == nil || !here.keeper.leads() || here.keeper.Map().Generation() != next {
 			return errors.New("it does not")
 		}
 		return nil
@@ -69,13 +72,13 @@ func TestSituationOldMajorityComesBack(t *testing.T) {
 		}
 		return nil
 	})
-	if err := decide(there, "late"); err == nil && there.keeper.Map().Generation() < 2 {
+	if err := decide(there, "late"); err == nil && there.keeper.Map().Generation() < next {
 		t.Error("it decided something")
 	}
 	w.until("there is one map", 2*time.Minute, func() error {
 		for _, b := range w.nodes {
 			m := b.keeper.Map()
-			if _, lost := m.Pools["old"]; m.Generation() != 2 || lost {
+			if _, lost := m.Pools["old"]; m.Generation() != next || lost {
 				return fmt.Errorf("%s has generation %d, revision %d", b.id, m.Generation(), m.Revision)
 			}
 			if _, kept := m.Pools["new"]; !kept {
@@ -90,7 +93,7 @@ func TestSituationOldMajorityComesBack(t *testing.T) {
 	b := w.nodes[there.id]
 	b.stop()
 	b.putBack(heard)
-	if err := b.write(fenceFile, append(encode(fence{2}), '\n')); err != nil {
+	if err := b.write(fenceFile, append(encode(fence{next}), '\n')); err != nil {
 		t.Fatal(err)
 	}
 	w.split = map[string]bool{b.id: true}
@@ -120,16 +123,37 @@ func (b *box) ahead(revisions uint64) {
 }
 
 // TestSituationRecoveredTwice: who recovers a node that has heard of a generation
-// begins a later one.
+// begins a later one, whichever node that was on; of two nodes that have heard of the
+// same, each begins another, and the later one has the higher revisions, whichever
+// map it begins with.
 func TestSituationRecoveredTwice(t *testing.T) {
 	w := begin(t, 1, 3, 2)
+	after := map[string]*Map{}
+	for _, heard := range []uint32{7, 1<<nodeBits | 1, 3<<nodeBits - 1} {
+		for _, id := range []string{"n02", "n03"} {
+			b := w.nodes[id]
+			b.stop()
+			if err := b.write(fenceFile, append(encode(fence{heard}), '\n')); err != nil {
+				t.Fatal(err)
+			}
+			r, err := recovery(b, b.id)
+			if err != nil || r.after.Generation() <= heard || r.after.Generation()>>nodeBits != heard>>nodeBits+1 {
+				t.Fatalf("generation %d comes after %d, %v", r.after.Generation(), heard, err)
+			}
+			for other, m := range after {
+				if later := m.Generation() > r.after.Generation(); m.Generation() == r.after.Generation() || later != (m.Revision > r.after.Revision+leap/2) {
+					t.Errorf("%s begins generation %d, revision %d; %s has begun %d, %d", id, r.after.Generation(), r.after.Revision, other, m.Generation(), m.Revision)
+				}
+			}
+			after[fmt.Sprint(id, " after ", heard)] = r.after
+		}
+	}
 	b := w.nodes["n02"]
-	b.stop()
-	if err := b.write(fenceFile, append(encode(fence{7}), '\n')); err != nil {
+	if err := b.write(fenceFile, append(encode(fence{math.MaxUint32}), '\n')); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := recovery(b, b.id); err != nil || r.after.Generation() != 8 {
-		t.Errorf("generation %d comes after 7, %v", r.after.Generation(), err)
+	if _, err := recovery(b, b.id); err == nil {
+		t.Error("there is a generation after the last one")
 	}
 }
 
@@ -153,9 +177,9 @@ func TestSituationOldMajorityHasMovedReplicas(t *testing.T) {
 		if w.steps == moves {
 			t.Error("the other side has moved nothing")
 		}
-		here.recover()
+		next := here.recover()
 		w.until("this side decides", time.Minute, func() error {
-			if !here.keeper.leads() || here.keeper.Map().Generation() != 2 {
+			if !here.keeper.leads() || here.keeper.Map().Generation() != next {
 				return errors.New("it does not")
 			}
 			return nil
@@ -201,5 +225,99 @@ func TestAReplicaThatWasGivenUpIsNoMore(t *testing.T) {
 	}
 	if b.log(free[1]) == nil {
 		t.Error("the new one is not open")
+	}
+}
+
+// decides has an operator decide something that stays, and says so.
+func (b *box) decides(pool string) error {
+	_, err := b.keeper.Propose(context.Background(), Command{Op: OpPool, Key: pool, Pool: &Pool{Backends: []Backend{{ID: "b", URL: "http://b", Weight: 1, Added: true}}}})
+	return err
+}
+
+// twoRecover has meta be recovered on two nodes that do not hear of each other, and
+// returns them with the generation that each is of.
+func (w *world) twoRecover() (nodes [2]*box, of [2]uint32) {
+	w.t.Helper()
+	w.run(10 * time.Second)
+	all := w.newest().Shards[0].Replicas
+	w.nodes[all[2].Node].stop()
+	w.split = map[string]bool{all[1].Node: true}
+	w.run(5 * time.Second)
+	for i := range nodes {
+		b := w.nodes[all[i].Node]
+		b.recover()
+		nodes[i] = b
+		w.until("it decides", time.Minute, func() error { return b.decides("by " + b.id) })
+		of[i] = b.keeper.Map().Generation()
+	}
+	w.run(10 * time.Second)
+	return nodes, of
+}
+
+// TestSituationTwoRecoveries: meta is recovered on two nodes, against the rule. As long
+// as they do not meet each decides; once they do, one gives way, and the cluster is one,
+// of the later generation.
+func TestSituationTwoRecoveries(t *testing.T) {
+	for seed := range uint64(2) {
+		w := begin(t, seed, 5, 4)
+		nodes, of := w.twoRecover()
+		last := 0
+		if of[1] > of[0] {
+			last = 1
+		}
+		nodes[1-last].ahead(1000) // however much it has decided
+		w.split = nil
+		w.until("one decides", 10*time.Second, func() error {
+			if nodes[0].keeper.leads() == nodes[1].keeper.leads() {
+				return errors.New("both do, or none")
+			}
+			return nil
+		})
+		w.until("there is one map", 2*time.Minute, func() error {
+			for _, b := range w.nodes {
+				if m := b.keeper.Map(); b.up && (m.Generation() != of[last] || len(m.Pools) != 1 || m.Pools["by "+nodes[last].id].Backends == nil) {
+					return fmt.Errorf("%s has generation %d, pools %v", b.id, m.Generation(), m.Pools)
+				}
+			}
+			return nil
+		})
+		for _, b := range w.nodes {
+			if !b.up {
+				b.start()
+			}
+		}
+		w.until("all is well", 10*time.Minute, w.well)
+	}
+}
+
+// TestSituationRecoveredAlready: a node is recovered of which the others have been
+// recovered without it, which it has not heard. It says so and follows them.
+func TestSituationRecoveredAlready(t *testing.T) {
+	for _, second := range []int{1, 2} {
+		w := begin(t, 1, 5, 4)
+		w.run(10 * time.Second)
+		all := w.newest().Shards[0].Replicas
+		late := w.nodes[all[second].Node]
+		w.nodes[all[1].Node].stop()
+		w.nodes[all[2].Node].stop()
+		w.nodes[all[0].Node].recover()
+		w.until("the first decides", time.Minute, func() error { return w.nodes[all[0].Node].decides("first") })
+		of := w.nodes[all[0].Node].keeper.Map().Generation()
+		late.recover()
+		w.until("all are of the first", time.Minute, func() error {
+			for _, b := range w.nodes {
+				if m := b.keeper.Map(); b.up && (m.Generation() != of || m.Pools["first"].Backends == nil) {
+					return fmt.Errorf("%s has generation %d, the first is of %d; pools %v", b.id, m.Generation(), of, m.Pools)
+				}
+			}
+			return nil
+		})
+		late.stop() // and what was not done is not done later
+		w.split = map[string]bool{late.id: true}
+		late.start()
+		if m := late.keeper.Map(); m.Generation() != of {
+			t.Errorf("alone it begins generation %d, and %d was there", m.Generation(), of)
+		}
+		w.split = nil
 	}
 }

@@ -89,6 +89,8 @@ type Keeper struct {
 	}
 	generation uint32 // of meta, the latest heard of
 
+	announced uint64 // the revision of a map; announce alone uses it
+
 	busy   map[int]bool // shards whose next step is being taken
 	stands map[int]stand
 	office *office // while meta is led here
@@ -143,6 +145,9 @@ func (k *Keeper) Start(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := k.resurrect(); err != nil {
+		return err
+	}
 	k.place(ctx)
 	for i, look := range k.looks() {
 		k.start(func() { k.lookLoop(look, k.nudges[i]) })
@@ -153,7 +158,9 @@ func (k *Keeper) Start(ctx context.Context) error {
 
 // looks is what each loop does. What one has begun and another must see is in the
 // map, on disk, or in the groups themselves.
-func (k *Keeper) looks() []func() { return []func(){k.arrange, k.advance, k.tell, k.decide} }
+func (k *Keeper) looks() []func() {
+	return []func(){k.arrange, k.advance, k.tell, k.decide, k.announce}
+}
 
 func (k *Keeper) start(task func()) { k.tasks.Go(task) } // Stop waits on tasks
 

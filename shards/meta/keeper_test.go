@@ -138,6 +138,66 @@ func TestStartNeedsWhatItHadToBeReadable(t *testing.T) {
 	}
 }
 
+// TestNewMapsAreAnnounced: a node that keeps no replica of meta asks for a newer map as
+// soon as the leader says that there is one, and not in its next round.
+func TestNewMapsAreAnnounced(t *testing.T) {
+	w := begin(t, 1, 5, 2)
+	k := w.leads(0).box.keeper
+	for _, b := range w.nodes {
+		b.names = says("b1")
+	}
+	w.until("the pool is agreed on", time.Minute, func() error {
+		if len(k.Map().Pools) == 0 {
+			return errors.New("it is not")
+		}
+		return w.well()
+	})
+	w.until("all know the same", time.Minute, func() error {
+		for id, b := range w.nodes {
+			if b.keeper.Map().Revision != k.Map().Revision {
+				return fmt.Errorf("%s does not", id)
+			}
+		}
+		return nil
+	})
+	var outside []*box
+	for id, b := range w.nodes {
+		if !k.Map().Shards[0].keeps(id) {
+			outside = append(outside, b)
+		}
+	}
+	told := func() (n int) {
+		for _, b := range outside {
+			if len(b.keeper.nudges[0]) > 0 {
+				n++
+			}
+			for _, nudge := range b.keeper.nudges {
+				select {
+				case <-nudge:
+				default:
+				}
+			}
+		}
+		return n
+	}
+	k.announce()
+	told()
+	if k.announce(); told() > 0 || len(outside) != 2 {
+		t.Errorf("%d nodes keep no replica of meta, and are told of what they know", len(outside))
+	}
+	if err := k.Decide(context.Background(), "p", func(p *Pool) error { p.Policy = "random"; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if k.announce(); told() != len(outside) {
+		t.Error("a newer map is not announced to all who keep no replica of meta")
+	}
+	for _, b := range outside {
+		if b.keeper.tell(); b.keeper.Map().Pools["p"].Policy != "random" {
+			t.Errorf("%s has asked and has no newer map", b.id)
+		}
+	}
+}
+
 func FuzzAnswer(f *testing.F) {
 	w := begin(f, 1, 2, 2)
 	m := w.newest()

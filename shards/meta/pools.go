@@ -39,6 +39,18 @@ type Backend struct {
 	Removed bool `json:"removed,omitempty"` // it is out, whoever names it
 	Drained bool `json:"drained,omitempty"`
 	Fixed   bool `json:"fixed,omitempty"` // its weight is theirs
+	Out     Word `json:"out,omitzero"`    // their last one on its ejection; only where the level is WordLevel
+}
+
+// WordLevel is the feature level from which on a record may hold a Word: programs
+// before it do not know the field.
+const WordLevel = 2
+
+// Word is what operators said last of a backend's ejection: that it is out for a
+// time, or back at once. It is not a state but news: each node heeds it once.
+type Word struct {
+	Number uint64 `json:"number,omitempty"` // grows with each; milliseconds since 1970, by the clock of the node that was asked
+	Length int64  `json:"length,omitempty"` // nanoseconds for which it is out; 0: it is back
 }
 
 // Named is what one node's file and discovery say of a pool.
@@ -134,7 +146,7 @@ func (p *plan) union(pool string, was []Backend, voices []Named) []Backend {
 		if known && (b.Added || !p.allSaid()) {
 			continue // the first to speak after a restart is not all
 		}
-		now := Backend{ID: id, Added: b.Added, Removed: b.Removed, Drained: b.Drained, Fixed: b.Fixed}
+		now := Backend{ID: id, Added: b.Added, Removed: b.Removed, Drained: b.Drained, Fixed: b.Fixed, Out: b.Out}
 		now.URL = agreed(b.URL, !known, by, func(b Backend) string { return b.URL }, equal)
 		now.MaxStreams = agreed(b.MaxStreams, !known, by, func(b Backend) int { return b.MaxStreams }, equal)
 		now.Weight = b.Weight

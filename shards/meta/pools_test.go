@@ -39,7 +39,7 @@ func record(p Pool) string {
 		if b.URL != "http://"+b.ID {
 			word += "@" + strings.TrimPrefix(b.URL, "http://")
 		}
-		for mark, is := range map[string]bool{"+": b.Added, "-": b.Removed} {
+		for mark, is := range map[string]bool{"+": b.Added, "-": b.Removed, "!": b.Out.Length > 0} {
 			if is {
 				word = mark + word
 			}
@@ -68,6 +68,7 @@ func TestPools(t *testing.T) {
 		{"an operator's stays", "b1 +op", "b1", "b1", long, "b1 +op"},
 		{"an operator's stays as it is", "+b1", "b1*4@x", "b1*4@x", nil, "+b1"},
 		{"what an operator removed stays out", "-b1 b2", "b1 b2", "b1 b2", nil, "-b1 b2"},
+		{"operators' word on its ejection stays", "!b1 b2", "b1*3 b2", "b1*3 b2", nil, "!b1*3 b2"},
 		{"also when nobody names it", "b1 -out", "b1", "b1", long, "b1 -out"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -75,8 +76,11 @@ func TestPools(t *testing.T) {
 			if c.was != "" {
 				p := Pool{Number: 5, Sticky: &Sticky{TTL: 1}}
 				for _, word := range strings.Fields(c.was) {
-					b := says(strings.TrimLeft(word, "+-"))["p"].Backends[0]
+					b := says(strings.TrimLeft(word, "+-!"))["p"].Backends[0]
 					b.Added, b.Removed = word[0] == '+', word[0] == '-'
+					if word[0] == '!' {
+						b.Out = Word{Number: 7, Length: int64(time.Minute)}
+					}
 					p.Backends = append(p.Backends, b)
 				}
 				m = must(t, m, Command{Op: OpPool, Key: "p", Pool: &p})

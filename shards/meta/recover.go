@@ -14,6 +14,7 @@ type Recovery struct {
 	files  files
 	before *Map
 	own    owned
+	from   uint32 // the latest generation that the node has heard of
 	after  *Map
 }
 
@@ -37,15 +38,19 @@ func recovery(f files, self string) (*Recovery, error) {
 		return nil, fmt.Errorf("recover: node %s hosts no shards; recover on one that does", self)
 	}
 	next := r.before.clone()
-	next.Revision += leap
 	s := next.Shards[0]
 	heard, err := loadFence(f)
 	if err != nil {
 		return nil, err
 	}
-	s.Incarnation = max(s.Incarnation, heard)
+	r.from = max(s.Incarnation, heard)
+	generation, err := following(r.from, self)
+	if err != nil {
+		return nil, err
+	}
+	next.Revision = max(next.Revision+leap, uint64(generation)*leap)
 	next.Shards[0] = Shard{
-		Incarnation: s.Incarnation + 1, Phase: Ready, Founder: self, Revision: next.Revision,
+		Incarnation: generation, Phase: Ready, Founder: self, Revision: next.Revision,
 		Replicas: []Replica{{Node: self, Life: next.Revision, Voter: true}},
 	}
 	for _, lost := range s.Replicas {
@@ -83,14 +88,67 @@ func (r *Recovery) Held() bool {
 // Map is the map that the node knows, and begins again with.
 func (r *Recovery) Map() *Map { return r.before }
 
-// Do has the node make meta's group anew when it starts. The map comes last: a
-// recovery that broke off is none.
+// Generation is that which begins.
+func (r *Recovery) Generation() uint32 { return r.after.Generation() }
+
+// Do has the node begin again when it starts, unless it hears then that others have.
 func (r *Recovery) Do() error {
-	s := r.after.Shards[0]
-	all := slices.DeleteFunc(slices.Clone(r.own.Replicas), func(o Own) bool { return o.Shard == 0 && o.Incarnation >= s.Incarnation })
-	all = append(all, Own{Incarnation: s.Incarnation, Life: s.Replicas[0].Life, Founded: true, Again: true, Map: r.after.Revision})
-	if err := saveOwn(r.files, owned{all}); err != nil {
+	p := &pending{From: r.from, Map: r.after}
+	if err := r.files.write(pendingFile, append(encode(p), '\n')); err != nil {
+		return fmt.Errorf("recover: %w", err)
+	}
+	return nil
+}
+
+// pendingFile is a recovery that an operator has ordered, for the node's next start.
+const pendingFile = "recovery.json"
+
+// pending is its content.
+type pending struct {
+	From uint32 `json:"from"` // the latest generation that the node had heard of
+	Map  *Map   `json:"map"`  // that it begins with; nil: nothing is pending
+}
+
+func loadPending(f files) (*pending, error) {
+	b, err := f.read(pendingFile)
+	if err != nil || b == nil {
+		return &pending{}, err
+	}
+	p, err := decode[*pending]("recovery", b)
+	if err == nil && p == nil {
+		err = fmt.Errorf("recovery %w: it is empty", errCode)
+	}
+	if err == nil && p.Map != nil {
+		err = p.Map.check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load the recovery that was ordered: %v/%s: %w; move that file away and recover again", f, pendingFile, err)
+	}
+	return p, nil
+}
+
+// resurrect has meta begin again here, if an operator has ordered that and nobody was
+// faster: what others have decided in a generation that this node did not know is
+// not to be undone. It asks first, and runs before any replica is open.
+func (k *Keeper) resurrect() error {
+	p, err := loadPending(k.o.files)
+	if err != nil || p.Map == nil {
 		return err
 	}
-	return r.after.save(r.files)
+	if known := max(k.Map().Generation(), k.latest()); known == p.Map.Generation() {
+		return k.o.files.write(pendingFile, append(encode(pending{}), '\n')) // it was done, and not noted
+	} else if known > p.From {
+		k.o.Log.Error("the recovery of shard 0 that was ordered is not done: the cluster was recovered on another node, and this one follows it", "generation", known)
+		return k.o.files.write(pendingFile, append(encode(pending{}), '\n'))
+	}
+	s := p.Map.Shards[0]
+	all := slices.DeleteFunc(k.Own(), func(o Own) bool { return o.Shard == 0 && o.Incarnation >= s.Incarnation })
+	if err := k.note(append(all, Own{Incarnation: s.Incarnation, Life: s.Replicas[0].Life, Founded: true, Again: true, Map: p.Map.Revision})); err != nil {
+		return err
+	}
+	if err := k.Take(p.Map); err != nil { // last: a recovery that broke off is none
+		return err
+	}
+	k.o.Log.Warn("shard 0 begins again on this node, as ordered", "generation", s.Incarnation, "revision", p.Map.Revision)
+	return k.o.files.write(pendingFile, append(encode(pending{}), '\n'))
 }

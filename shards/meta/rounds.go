@@ -323,6 +323,8 @@ func (k *Keeper) holdsUp(ctx context.Context, m *Map, shard int, a Action) strin
 		return fmt.Sprintf("node %s takes the lead a little later", m.name(a.Node))
 	case a.Do == AddNonvoter && !k.awaits(ctx, shard, a):
 		return fmt.Sprintf("node %s has not opened its replica yet", m.name(a.Node))
+	case a.Do == AddVoter && !k.awaits(ctx, shard, a): // it may have died since it was heard, and one vote of two decides nothing
+		return fmt.Sprintf("node %s does not say that its replica is open", m.name(a.Node))
 	}
 	return ""
 }

@@ -27,6 +27,8 @@ type world struct {
 	steps   int               // changes of groups
 	story   []string
 	split   map[string]bool // the nodes of one side of a network that is cut in two; nil: it is not
+	had     map[string]*Map // by node: the map that it was seen with last
+	each    func()          // what a test looks at in each tick; nil: nothing
 }
 
 // box is a node: a keeper, a disk and a network card.
@@ -88,7 +90,7 @@ var (
 func newWorld(t testing.TB, seed uint64) *world {
 	return &world{
 		t: t, r: rand.New(rand.NewPCG(seed, 7)), nodes: map[string]*box{}, leaders: map[string]string{}, acked: map[[2]int][]int{},
-		now: time.Hour,
+		now: time.Hour, had: map[string]*Map{},
 	}
 }
 
@@ -130,6 +132,9 @@ func (b *box) start() {
 		}
 	}
 	b.keeper.LookBack(context.Background())
+	if err := b.keeper.resurrect(); err != nil {
+		b.w.fail("start of %s: %v", b.id, err)
+	}
 	b.keeper.place(context.Background())
 }
 
@@ -618,6 +623,10 @@ func (w *world) verify() {
 	if m == nil {
 		return
 	}
+	w.onward()
+	if w.each != nil {
+		w.each()
+	}
 	for i, s := range m.Shards {
 		if i > 0 && s.Phase == Ready && s.Incarnation > 1 && len(w.acked[[2]int{i, int(s.Incarnation) - 1}]) > 100 {
 			w.fail("shard %d was made anew", i)
@@ -634,6 +643,17 @@ func (w *world) verify() {
 					w.acked[id] = append(w.acked[id], w.clients)
 				}
 			}
+		}
+	}
+}
+
+// onward fails if a node has gone back behind a map that it had.
+func (w *world) onward() {
+	for id, b := range w.nodes {
+		if m, had := b.keeper.Map(), w.had[id]; had != nil && (m == nil || had.after(m)) {
+			w.fail("%s had generation %d of the map, revision %d, and has %+v", id, had.Generation(), had.Revision, m)
+		} else if m != nil {
+			w.had[id] = m
 		}
 	}
 }

@@ -58,6 +58,10 @@ func kill(ctx context.Context, r *run, s Step) (done, error) {
 func freeze(ctx context.Context, r *run, s Step) (done, error) {
 	still := func(on bool) func(*member) error {
 		return func(m *member) error {
+			if on { // not what is just begun, ended or handed over
+				m.turn.Lock()
+				defer m.turn.Unlock()
+			}
 			if b := r.rig.running(m); b != nil {
 				return b.freeze(on)
 			}
@@ -145,6 +149,48 @@ func upgrade(ctx context.Context, r *run, s Step) (done, error) {
 		d.detail = "from this program to this one, for want of an older"
 	}
 	return d, err
+}
+
+// handOver has another process become each node, under its streams.
+func handOver(ctx context.Context, r *run, s Step) (done, error) {
+	ctx = context.WithoutCancel(ctx) // a roll that has begun goes to its end
+	nodes, err := r.nodes(ctx, s.Target)
+	if err != nil {
+		return done{}, err
+	}
+	d := done{target: names(nodes), detail: "another process becomes each of them, one after the other"}
+	for _, m := range nodes {
+		words, failed := r.succeed(ctx, m, len(nodes) > 1)
+		if err = errors.Join(err, failed); len(nodes) == 1 {
+			d.detail = words
+		}
+	}
+	return d, err
+}
+
+// succeed has another process become one node, which is on record by itself where it
+// is one of several.
+func (r *run) succeed(ctx context.Context, m *member, noted bool) (words string, err error) {
+	s := Step{Fault: history.HandOver}
+	old := m.program != nil
+	if noted {
+		id := r.begin(s)
+		defer func() {
+			d := done{target: []string{m.name}, detail: words}
+			r.note(id, s, d, err)
+			r.over(id, s, d)
+		}()
+	}
+	if words, err = r.rig.handOver(ctx, m); err != nil {
+		return "", err
+	}
+	if old {
+		words += "; the one before ran an older program"
+	}
+	if lacks := r.await(ctx, healTime, func(ctx context.Context) string { return r.ready(ctx, m) }); lacks != "" {
+		return words, fmt.Errorf("%s handed over: %s", m.name, lacks)
+	}
+	return words, nil
 }
 
 // move has nodes come back at other addresses.

@@ -99,6 +99,9 @@ func (g *inside) begin(ctx context.Context, m *member, _ []string) (*body, error
 		},
 		tell: func(command string) error { return obey(n, command) },
 		died: died,
+		handOver: func(context.Context) (*body, string, error) {
+			return nil, "", fmt.Errorf("another process in a node's place: %w; --level processes has it", ErrLevel)
+		},
 	}, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -15,15 +14,24 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/node/client"
 )
 
-// processes are what nodes run on, each in one of its own.
+// processes are what nodes run on, each in one of its own, and while it is upgraded
+// in several.
 type processes struct {
 	dir     string
-	program []string // that a node's file is the last argument of
+	program []string // that runs RunNode with the arguments that follow
 	spawner *spawner
 	sweeper *sweeper
 	net     network
+	tasks   sync.WaitGroup
+
+	mu  sync.Mutex        // guards what follows
+	is  map[string]*child // by name: the process that is the node; nil: it hands over
+	all []*child
 }
 
 // network is what the processes reach each other by.
@@ -36,7 +44,7 @@ type network interface {
 }
 
 func newProcesses(o Options, dir string) (*processes, error) {
-	g := &processes{dir: dir, program: o.Program, spawner: newSpawner()}
+	g := &processes{dir: dir, program: o.Program, spawner: newSpawner(), is: map[string]*child{}}
 	var err error
 	if g.sweeper, err = newSweeper(o.Program, dir); err != nil {
 		g.spawner.end()
@@ -59,40 +67,43 @@ func (g *processes) ways() ways                   { return g.net.ways() }
 func (g *processes) places(i int) (places, error) { return g.net.places(i) }
 
 func (g *processes) end() {
+	g.mu.Lock()
+	for _, c := range g.all { // elders may be left
+		c.kill()
+	}
+	g.mu.Unlock()
+	g.tasks.Wait()
 	g.net.end()
 	g.spawner.end()
 	g.sweeper.end()
 }
 
-// child is a node's process.
-type child struct {
-	cmd  *exec.Cmd
-	name string
-	died chan struct{}
-
-	mu      sync.Mutex // one command at a time
-	in      io.WriteCloser
-	answers chan string // nil: it takes no commands
-}
-
 const beginTime = 30 * time.Second // for a process to serve
+
+// own are the arguments by which this process's program runs a node.
+func (g *processes) own(m *member) []string {
+	return append(append([]string(nil), g.program...), m.file, hostOf(m.at.gossip), strconv.Itoa(m.logs))
+}
 
 // begin runs a node's file by a program; none: that of this process.
 func (g *processes) begin(ctx context.Context, m *member, program []string) (*body, error) {
-	args := append(append([]string(nil), program...), m.file)
-	if program == nil {
-		args = append(append([]string(nil), g.program...), m.file, hostOf(m.at.gossip), strconv.Itoa(m.logs))
+	args := g.own(m)
+	if program != nil {
+		args = append(append([]string{programOf(g.dir, m.name)}, program[1:]...), m.file)
+		if err := putOld(g.dir, m.name, program[0]); err != nil {
+			return nil, err
+		}
 	}
 	if err := g.net.open(m); err != nil {
 		return nil, err
 	}
-	c, lines, err := g.run(m, args, program == nil)
+	c, serves, err := g.run(m, args, program == nil)
 	if err != nil {
 		g.net.shut(m)
 		return nil, err
 	}
 	select {
-	case <-lines:
+	case <-serves:
 	case <-c.died:
 		err = fmt.Errorf("%s ended before it served: %s", m.name, tail(filepath.Join(g.dir, m.name+".log")))
 	case <-ctx.Done():
@@ -105,7 +116,15 @@ func (g *processes) begin(ctx context.Context, m *member, program []string) (*bo
 		<-c.died
 		return nil, err
 	}
-	return &body{kill: c.kill, stop: c.stop, freeze: c.freeze, tell: c.tell, died: c.died}, nil
+	return g.body(m, c), nil
+}
+
+func (g *processes) body(m *member, c *child) *body {
+	return &body{
+		kill: c.kill, freeze: c.freeze, tell: c.tell, died: c.died,
+		stop:     func(ctx context.Context) error { return g.stop(ctx, c) },
+		handOver: func(ctx context.Context) (*body, string, error) { return g.handOver(ctx, m, c) },
+	}
 }
 
 func hostOf(address string) string {
@@ -113,67 +132,70 @@ func hostOf(address string) string {
 	return host
 }
 
-// run starts the process; ready is closed when it says that it serves.
-func (g *processes) run(m *member, args []string, commands bool) (c *child, ready <-chan struct{}, err error) {
+// run starts the process; serves is closed when it says that it does.
+func (g *processes) run(m *member, args []string, obeys bool) (c *child, serves <-chan struct{}, err error) {
 	log, err := os.OpenFile(filepath.Join(g.dir, m.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer log.Close()
-	c = &child{cmd: exec.Command(args[0], args[1:]...), name: m.name, died: make(chan struct{})}
-	c.cmd.Stderr = log
-	out, err := c.cmd.StdoutPipe()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stderr = log
+	out, said, err := os.Pipe() // not by cmd: who takes the node over has them, too
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.in, err = c.cmd.StdinPipe(); err != nil {
-		return nil, nil, err
+	defer said.Close()
+	heard, in, err := os.Pipe()
+	if err != nil {
+		return nil, nil, errors.Join(err, out.Close())
 	}
-	if commands {
-		c.answers = make(chan string, 1)
+	defer heard.Close()
+	cmd.Stdin, cmd.Stdout = heard, said
+	if err := g.spawner.start(cmd); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("run %s: %w", args[0], err), out.Close(), in.Close())
 	}
-	if err := g.spawner.start(c.cmd); err != nil {
-		return nil, nil, fmt.Errorf("run %s: %w", args[0], err)
-	}
-	serves := make(chan struct{})
-	go func() {
-		c.listen(out, serves)
-		_ = c.cmd.Wait() // how it ended is no matter: some are killed
-		g.net.shut(m)
-		close(c.died)
-	}()
-	return c, serves, nil
+	c = &child{name: m.name, dir: g.dir, process: cmd.Process, obeys: obeys, died: make(chan struct{})}
+	ready := make(chan struct{})
+	g.tasks.Go(func() {
+		listen(out, ready)
+		_, _ = in.Close(), out.Close() // nobody is left at the other ends
+	})
+	g.watch(m, c, func() { _ = cmd.Wait() }) // how it ended is no matter: some are killed
+	return c, ready, nil
 }
 
-// listen reads what the process says until it ends.
-func (c *child) listen(out io.Reader, serves chan<- struct{}) {
+// watch notes a process as the node, and its end.
+func (g *processes) watch(m *member, c *child, await func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.is[m.name] = c
+	g.all = append(g.all, c)
+	g.tasks.Go(func() {
+		await()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		close(c.died)
+		if g.is[m.name] == c {
+			g.net.shut(m)
+		}
+	})
+}
+
+// listen reads what a node's processes say until the last of them ends.
+func listen(out *os.File, serves chan<- struct{}) {
 	lines := bufio.NewScanner(out)
 	ready := false
 	for lines.Scan() {
-		word, rest, _ := strings.Cut(lines.Text(), " ")
-		switch {
-		case word == "ready" && !ready:
+		if word, _, _ := strings.Cut(lines.Text(), " "); word == "ready" && !ready {
 			ready = true
 			close(serves)
-		case word == "done" && c.answers != nil:
-			select {
-			case c.answers <- rest:
-			default: // nobody waits for it any more
-			}
 		}
 	}
 }
 
-func (c *child) signal(s syscall.Signal) error {
-	if err := c.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("signal %s: %w", c.name, err)
-	}
-	return nil
-}
-
-func (c *child) kill() { _ = c.cmd.Process.Kill() } // fails only where there is none
-
-func (c *child) stop(ctx context.Context) error {
+// stop has the process that is the node drain and end; its elders end by themselves.
+func (g *processes) stop(ctx context.Context, c *child) error {
 	if err := c.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -186,27 +208,51 @@ func (c *child) stop(ctx context.Context) error {
 	}
 }
 
-const answerTime = 5 * time.Second
+const handTime = 2 * time.Minute // longer than a node tries
 
-func (c *child) tell(command string) error {
-	if c.answers == nil {
-		return fmt.Errorf("a node of another program: %w", ErrLevel)
+// handOver has the node's process start this program, and hand the node over to it. It
+// says in words how that went.
+func (g *processes) handOver(ctx context.Context, m *member, c *child) (*body, string, error) {
+	if !c.obeys {
+		if err := putNew(g.dir, m.name, g.own(m)); err != nil {
+			return nil, "", err
+		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, err := fmt.Fprintln(c.in, command); err != nil {
-		return fmt.Errorf("tell %s: %w", c.name, err)
+	admin, err := client.New(m.at.admin, "")
+	if err != nil {
+		return nil, "", err
+	}
+	admin.Wait(handTime)
+	g.handing(m, c, true)
+	var got api.Upgraded
+	if err := admin.PostFor(ctx, &got, "upgrade"); err != nil {
+		g.handing(m, c, false)
+		return nil, "", err
+	}
+	heir, await, err := adopt(c, got.PID)
+	if err != nil {
+		_ = syscall.Kill(got.PID, syscall.SIGKILL) // nobody could end it later
+		g.handing(m, c, false)
+		return nil, "", err
+	}
+	g.watch(m, heir, await)
+	words := fmt.Sprintf("process %d is the node after %.2fs; who connected waited %.0f ms at most, %d streams go on in the one before", got.PID, got.Took, 1000*got.Waited, got.Streams)
+	return g.body(m, heir), words, nil
+}
+
+// handing says whether a process may end without its node's end; where it has not
+// handed over, it is the node again, or the node has ended with it.
+func (g *processes) handing(m *member, c *child, begins bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.is[m.name] = c; begins {
+		g.is[m.name] = nil
+		return
 	}
 	select {
-	case answer := <-c.answers:
-		if answer != "" {
-			return errors.New(answer)
-		}
-		return nil
 	case <-c.died:
-		return nil // what it was to do is no matter any more
-	case <-time.After(answerTime):
-		return fmt.Errorf("%s does not answer a command", c.name)
+		g.net.shut(m)
+	default:
 	}
 }
 
@@ -217,11 +263,4 @@ func tail(path string) string {
 		return err.Error()
 	}
 	return string(data[max(0, len(data)-2000):])
-}
-
-func (c *child) freeze(on bool) error {
-	if on {
-		return c.signal(syscall.SIGSTOP)
-	}
-	return c.signal(syscall.SIGCONT)
 }

@@ -66,6 +66,10 @@ type body struct {
 	freeze func(on bool) error
 	tell   func(command string) error // see obey
 	died   <-chan struct{}            // it has ended, however
+
+	// handOver has another process become the node, and says in words how that went.
+	// What this one has begun it carries to the end.
+	handOver func(context.Context) (*body, string, error)
 }
 
 // member is a node of the cluster, up or not.
@@ -76,7 +80,7 @@ type member struct {
 	at      places
 	file    string
 	admin   *client.Client
-	program []string // that it runs; nil: this one
+	program []string // that it begins with, and a file's path follows; nil: this one
 	logs    int      // entries after which its logs are cut; 0: as ever
 
 	turn sync.Mutex // who starts or ends it has it
@@ -144,7 +148,7 @@ func (r *rig) addMember() (*member, error) {
 }
 
 func (r *rig) upgrades() bool {
-	return slices.ContainsFunc(r.scenario.Steps, func(s Step) bool { return s.Fault == history.Upgrade })
+	return slices.ContainsFunc(r.scenario.Steps, func(s Step) bool { return s.Fault == history.Upgrade || s.Fault == history.HandOver })
 }
 
 // settle gives a node addresses of its own, and a file that says them.
@@ -274,6 +278,25 @@ func (r *rig) kill(m *member) {
 		b.kill()
 		<-b.died
 	}
+}
+
+// handOver has another process, of this program, become a node that runs.
+func (r *rig) handOver(ctx context.Context, m *member) (words string, err error) {
+	m.turn.Lock()
+	defer m.turn.Unlock()
+	b := r.running(m)
+	if b == nil {
+		return "", fmt.Errorf("%s does not run", m.name)
+	}
+	next, words, err := b.handOver(ctx)
+	if err != nil {
+		return "", fmt.Errorf("upgrade %s: %w", m.name, err)
+	}
+	m.program = nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m.body = next
+	return words, nil
 }
 
 // retire has a node drain and end.

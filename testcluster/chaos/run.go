@@ -71,7 +71,7 @@ func Run(ctx context.Context, s Scenario, o Options) (*history.Run, error) {
 	}
 	r := &run{o: o, scenario: s, rig: g, dice: rand.New(rand.NewPCG(o.Seed, 7)), screen: newScreen(o.Out)}
 	r.history = &history.Run{
-		Scenario: s.Name, Seed: o.Seed, Level: o.Level, Nodes: s.Nodes, Backends: s.Backends, Consistency: s.Consistency, Command: o.Command,
+		Scenario: s.Name, Seed: o.Seed, Level: o.Level, Nodes: s.Nodes, Backends: s.Backends, Consistency: s.Consistency, Spread: s.Spread, Command: o.Command,
 		Recovered: map[string]time.Duration{}, Wanted: map[string]time.Duration{},
 	}
 	err = errors.Join(r.run(ctx), r.gather(), g.stop())

@@ -102,7 +102,8 @@ steps:
 }
 
 // TestProcesses: nodes in processes of their own, behind relays: cut off, killed,
-// stopped and let go on.
+// stopped and let go on, and handed over to another process, which does as it is told
+// and stands still as the one before did.
 func TestProcesses(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		_, err := chaos.Run(t.Context(), scenario(t, "duration: 1s"), chaos.Options{Level: chaos.Processes, Program: program()})
@@ -120,10 +121,18 @@ steps:
   - {at: 0s, for: 1500ms, fault: one-way, target: n1}
   - {at: 500ms, for: 1s, fault: loss, target: n2, loss: 0.2}
   - {at: 2s, for: 500ms, fault: pause, target: n3}
+  - {at: 2600ms, fault: hand-over, target: n3}
   - {at: 3s, for: 1s, fault: kill, target: n1}
+  - {at: 4100ms, fault: clock, target: n3, by: 100ms}
+  - {at: 4200ms, for: 300ms, fault: pause, target: n3}
 `), chaos.Processes)
-	if count(h, history.Pause) != 1 || count(h, history.Kill) != 1 || len(h.Turns) < 30 {
+	if count(h, history.Pause) != 2 || count(h, history.Kill) != 1 || len(h.Turns) < 30 {
 		t.Errorf("%d faults, %d turns", len(h.Faults), len(h.Turns))
+	}
+	for _, f := range h.Faults {
+		if f.Kind == history.HandOver && !strings.Contains(f.Detail, "is the node after") {
+			t.Errorf("no hand-over: %s", f.Detail)
+		}
 	}
 }
 

@@ -21,6 +21,10 @@ import (
 // full runs the long forms: `make membership`.
 var full = flag.Bool("membership.full", false, "more shards and longer lives")
 
+// rate is less where the machine is busy otherwise: what is seen is then whether the
+// cluster grows, not how well.
+var rate = flag.Int("membership.rate", 50, "new sessions a second while a cluster grows")
+
 // newcomers is a stream of new sessions, 50 a second, at one node after the other.
 type newcomers struct {
 	client *http.Client
@@ -35,7 +39,7 @@ type newcomers struct {
 }
 
 func (n *newcomers) loop(ctx context.Context) {
-	const every = 20 * time.Millisecond
+	every := time.Second / time.Duration(*rate)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for i, began := 0, time.Now(); ; i++ {

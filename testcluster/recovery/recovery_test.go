@@ -65,6 +65,7 @@ func TestOldMajorityComesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	next := r.Generation()
 	w.restart(0)
 	w.weigh(0, "b2", 5) // and the one on this
 	w.restart(1, 2)
@@ -73,7 +74,7 @@ func TestOldMajorityComesBack(t *testing.T) {
 		w.weighs(i, "b2", 5)
 		w.until(func() string {
 			all, err := w.shards(i)
-			if err != nil || len(all) == 0 || all[0].Incarnation != 2 || all[0].Leader == "" {
+			if err != nil || len(all) == 0 || all[0].Incarnation != next || all[0].Leader == "" {
 				return fmt.Sprintf("node %d: shard 0 is %+v, %v", i, all[:min(1, len(all))], err)
 			}
 			return ""

@@ -106,6 +106,7 @@ setInterval(() => {
 
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
 find("#key").addEventListener("click", () => wantToken("asked"));
-sessionForm(find("#find"), find("#found"), () => refresh());
+const backendsOf = (pool) => latest.backends.backends.filter((b) => b.pool === pool).map((b) => b.id);
+sessionForm(find("#find"), find("#found"), backendsOf, () => refresh());
 say(find("#live"), "connecting");
 begin();

@@ -1,6 +1,6 @@
 // Shows what the node said.
 import { chart, History, natural } from "./chart.js";
-import { backendOrders, nodeOrders, rebalanceOrder } from "./orders.js";
+import { backendOrders, nodeOrders, policyOrder, rebalanceOrder, shardOrders } from "./orders.js";
 import { find, make, say, table } from "./dom.js";
 import { bytes, clock, count, millis, plural, reasons, since, span } from "./words.js";
 import { Log } from "./log.js";
@@ -47,6 +47,7 @@ export class View {
       { name: "Term", cell: (s) => s.term, kind: "n" },
       { name: "Applied", cell: (s) => s.applied === s.last_index ? s.applied : `${s.applied} of ${s.last_index}`, kind: "n" },
       { name: "What is done", cell: (s) => s.step ? `${s.step.kind} ${s.step.node}: ${s.step.reason}${s.step.waits ? `; it waits: ${s.step.waits}` : ""}` : "–" },
+      { name: "", cell: (s) => this.#buttons(shardOrders(s)), mark: (s) => s.leader + s.replicas.map((r) => `${r.node} ${r.state}`).join() },
     ]);
     this.sessions = table(find("#session-list"), "Sessions in the shards that this node leads, and what became of their moves since it started", [
       { name: "Pool", cell: (p) => p.name },
@@ -212,8 +213,9 @@ export class View {
         const second = p.second ? `, and ${Math.round(100 * p.second_share)} % by ${p.second}` : "";
         const moves = p.rebalance.enabled ? "sessions are moved to even out load" : "no session is moved to even out load";
         say(about, `Chosen by ${p.policy}${second}. ${plural(p.in_flight, "stream")} here, ${count(p.waiting)} waiting; cv of step times ${p.step_time_cv.toFixed(2)}, of streams ${p.in_flight_cv.toFixed(2)}; ${moves}.`);
-        if (marked !== String(p.rebalance.enabled)) orders.replaceChildren(this.#buttons([rebalanceOrder(p)]));
-        marked = String(p.rebalance.enabled);
+        const mark = `${p.rebalance.enabled} ${p.policy}`;
+        if (marked !== mark) orders.replaceChildren(this.#buttons([rebalanceOrder(p), policyOrder(p)]));
+        marked = mark;
         const most = Math.max(1, ...backends.map((b) => b.in_flight.cluster));
         show(backends.map((b) => {
           const share = b.in_flight.cluster / (b.cap || most);

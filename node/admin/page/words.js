@@ -36,3 +36,6 @@ export const reasons = {
   shed: "no room or no backend: refused at once",
   refused: "the request itself was refused",
 };
+
+// policies are how a pool's backends may be chosen; the list is closed.
+export const policies = ["p2c", "round_robin", "weighted_round_robin", "random", "least_connections", "peak_ewma", "least_response_time", "consistent_hash", "ip_hash"];

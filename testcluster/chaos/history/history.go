@@ -28,6 +28,7 @@ const (
 	Clock      Kind = "clock"     // a node's clock jumps
 	Restart    Kind = "restart"   // nodes are drained and started again, one after the other
 	Upgrade    Kind = "upgrade"   // the same, from an older binary to this one
+	HandOver   Kind = "hand-over" // another process becomes a node that runs; that carries what it has begun
 	Move       Kind = "move"      // a node comes back at other addresses
 	Wipe       Kind = "wipe"      // a node comes back without its data
 	Join       Kind = "join"      // nodes are added
@@ -133,6 +134,7 @@ type Run struct {
 	Nodes       int       `json:"nodes"`
 	Backends    int       `json:"backends"`
 	Consistency string    `json:"consistency"`
+	Spread      bool      `json:"spread"`  // sessions are moved to even out load
 	Command     string    `json:"command"` // repeats it
 	Began       time.Time `json:"began"`
 	Healed      time.Time `json:"healed"` // the last fault ended

@@ -186,6 +186,6 @@ const ejection = time.Minute
 
 // forgetful says whether a node lost its counters.
 func (t *trial) forgetful() bool {
-	is := kinds(history.Kill, history.Restart, history.Upgrade, history.Move, history.Wipe, history.Leave, history.Bootstrap)
+	is := kinds(history.Kill, history.Restart, history.Upgrade, history.HandOver, history.Move, history.Wipe, history.Leave, history.Bootstrap)
 	return slices.ContainsFunc(t.Faults, is)
 }

@@ -22,6 +22,7 @@ const (
 	Linear   = "linear"
 	Recover  = "recover"
 	Kill     = "kill"
+	Upgrade  = "upgrade"
 )
 
 // rule is one promise and who looks after it.
@@ -50,6 +51,7 @@ func rules() []rule {
 		{Linear, "what leaders say of a session could be said by one machine", linear},
 		{Recover, "after the last fault all is well in time", recovered},
 		{Kill, "after a node's death its turns are served elsewhere within a second", killed},
+		{Upgrade, "while another process becomes a node, who comes in is served, and no session moves", handedOver},
 	}
 }
 

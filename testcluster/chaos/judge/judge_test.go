@@ -332,6 +332,27 @@ func TestCheckersCatch(t *testing.T) {
 			t.turn("x", "", "n2", "b1", 0, "no_key", 31, 36)
 			t.Served[len(t.Served)-1].Start = at(35)
 		}, "kill"},
+		{"another process becomes a node", func(t *tale) { t.fault(history.HandOver, 30, 31, "n1") }, ""},
+		{"and cuts a stream", func(t *tale) {
+			breaks(t.turn("x", "", "n1", "b1", 0, "no_key", 30, 31))
+			t.fault(history.HandOver, 30.5, 30.9, "n1")
+		}, "P6"},
+		{"and takes no connection", func(t *tale) {
+			x := t.turn("x", "", "n1", "", 0, "", 30, 30.5)
+			x.End, x.Whole, x.First = "unreachable", false, time.Time{}
+			t.Lines, t.Served = t.Lines[:len(t.Lines)-1], t.Served[:len(t.Served)-1]
+			t.fault(history.HandOver, 30, 31, "n1")
+		}, "upgrade"},
+		{"and another is down meanwhile", func(t *tale) {
+			x := t.turn("x", "", "n1", "", 0, "", 30, 30.5)
+			x.End, x.Whole, x.First = "unreachable", false, time.Time{}
+			t.Lines, t.Served = t.Lines[:len(t.Lines)-1], t.Served[:len(t.Served)-1]
+			t.fault(history.HandOver, 30, 31, "n1")
+			t.fault(history.Kill, 29, 32, "n2", "n2")
+		}, ""},
+		{"and refuses", func(t *tale) { refuse(t, "draining", 20, 20.1); t.fault(history.HandOver, 19, 22, "n1") }, "upgrade"},
+		{"and a session moves", func(t *tale) { t.fault(history.HandOver, 19, 22, "n1"); t.moved("hit") }, "upgrade"},
+
 		{"a death that is felt shortly", func(t *tale) {
 			t.fault(history.Kill, 30.5, 36, "n1", "n1")
 			t.turn("x", "", "n2", "b1", 0, "no_key", 30.6, 36)

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// group are the processes of the node that live.
+func (p *process) group() (pids []int) {
+	all, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, name := range all {
+		text, _ := os.ReadFile(name) // it may have ended
+		pid, rest, _ := strings.Cut(string(text), " (")
+		fields := strings.Fields(rest[strings.LastIndexByte(rest, ')')+1:])
+		if len(fields) > 2 && fields[2] == strconv.Itoa(p.first.Process.Pid) && fields[0] != "Z" {
+			n, _ := strconv.Atoi(pid)
+			pids = append(pids, n)
+		}
+	}
+	return pids
+}
+
+// TestSignalsDuringAnUpgrade: at any moment of an upgrade either process may be told to
+// end, or the new one die. Whoever is the node then serves or drains, the stream that
+// runs ends whole, nobody is left behind, and the next one that is started finds the
+// sessions.
+func TestSignalsDuringAnUpgrade(t *testing.T) {
+	t.Parallel()
+	moments := 3
+	if *upgradeFull {
+		moments = 40
+	}
+	took := upgradeTakes(t)
+	for _, c := range []struct {
+		name   string
+		signal syscall.Signal
+		heir   bool
+	}{{"elder told to end", syscall.SIGTERM, false}, {"heir told to end", syscall.SIGTERM, true}, {"heir killed", syscall.SIGKILL, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			for i := range moments {
+				signalled(t, c.signal, c.heir, took*time.Duration(i+1)*11/10/time.Duration(moments))
+			}
+		})
+	}
+}
+
+const alone = "node: {name: n1, data_dir: %s/data, drain_timeout: 5m}\nreload: {watch: false}\nadmin: {address: 127.0.0.1:0}\nlisteners:\n  - {address: 127.0.0.1:0}\n%s"
+
+// upgradeTakes is how long one takes here.
+func upgradeTakes(t *testing.T) time.Duration {
+	r := newRig(t)
+	r.configure(alone, r.dir, r.pools("strict"))
+	r.start()
+	began := time.Now()
+	r.upgraded(func() { r.command("upgrade") })
+	r.signal(syscall.SIGTERM)
+	return time.Since(began)
+}
+
+// signalled is one upgrade, and a signal at a moment of it.
+func signalled(t *testing.T, signal syscall.Signal, heir bool, after time.Duration) {
+	r := newRig(t)
+	r.configure(alone, r.dir, r.pools("strict"))
+	r.start()
+	r.events("s")
+	home := r.home("s")
+	r.signal(syscall.SIGUSR2)
+	<-time.After(after)
+	for _, pid := range r.group() {
+		if (pid != r.pid) == heir {
+			_ = syscall.Kill(pid, signal)
+		}
+	}
+	told := []int{}
+	if !heir {
+		told = append(told, r.pid)
+	}
+	if heir {
+		r.servesOrEnds(after)
+	}
+	r.end()
+	r.streams.Wait()
+	within(t, dayLimit, func() string {
+		left := r.group()
+		if s, err := r.status(); err == nil && !slices.Contains(told, s.Node.PID) {
+			told = append(told, s.Node.PID)
+			_ = syscall.Kill(s.Node.PID, syscall.SIGTERM)
+		}
+		if len(left) > 0 {
+			return fmt.Sprintf("%v after the upgrade began: %v are left, %v were told to end", after, left, told)
+		}
+		return ""
+	})
+	if code := <-r.ended; code != 0 {
+		t.Errorf("%v after the upgrade began: the first process ended with %d", after, code)
+	}
+	r.ended = make(chan int, 1)
+	r.start()
+	if at := r.home("s"); at != home {
+		t.Errorf("%v after the upgrade began: the session was at %q, and is at %q", after, home, at)
+	}
+	r.signal(syscall.SIGTERM)
+}
+
+// servesOrEnds waits until the upgrade is over: some process is the node and serves, or
+// it was told to end in time to drain.
+func (r *rig) servesOrEnds(after time.Duration) {
+	within(r.t, dayLimit, func() string {
+		if wrong := r.serves("t"); wrong != "" && !strings.Contains(r.log(), "msg=draining") && !strings.Contains(r.log(), "another process is the node now") {
+			return fmt.Sprintf("%v after the upgrade began: %s", after, wrong)
+		}
+		return ""
+	})
+}

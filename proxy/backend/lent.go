@@ -1,0 +1,85 @@
+package backend
+
+import "time"
+
+// A trial that is under way when another process becomes the node goes on in the one
+// before, which tells what comes of it. Until then nobody else tries the backend.
+
+// lentTime is how long that is waited for: the process before may have ended.
+const lentTime = time.Minute
+
+// Trial is the one stream that decides over an ejected backend, and what came of it.
+type Trial struct {
+	ID    string    `json:"id"`
+	Of    time.Time `json:"of"` // when the ejection ended that it decides over
+	Ended bool      `json:"ended,omitempty"`
+	Out   *Out      `json:"out,omitempty"` // the ejection, once it ended
+}
+
+// Trials are those that are under way.
+func (p *Pool) Trials() (all []Trial) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.Backends() {
+		if b.trial.Load() && b.condition.out.on {
+			all = append(all, Trial{ID: b.ID, Of: b.condition.out.until})
+		}
+	}
+	return all
+}
+
+// Became is what came of a trial, as far as it is known.
+func (p *Pool) Became(t Trial) Trial {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := p.now.Load().named[t.ID]
+	switch {
+	case b == nil:
+		t.Ended = true // nobody will hear of it
+	case !b.condition.out.on || !b.condition.out.until.Equal(t.Of):
+		t.Ended, t.Out = true, b.condition.out.told()
+	case !b.trial.Load():
+		t.Ended = true // its client left
+	}
+	return t
+}
+
+// told is an ejection for others to hear.
+func (e *ejection) told() *Out {
+	return &Out{On: e.on, Reason: brief(e.reason), Until: e.until, Length: e.length, Times: e.times, Back: e.back}
+}
+
+// Hearken takes over what came of a trial in the process before.
+func (p *Pool) Hearken(t Trial, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := p.now.Load().named[t.ID]
+	if b == nil || !t.Ended || b.lent.IsZero() {
+		return
+	}
+	if out := &b.condition.out; t.Out != nil && out.on && out.until.Equal(t.Of) {
+		if t.Out.On {
+			*out = t.Out.ejection()
+			p.settle(b, now, "")
+		} else {
+			p.readmit(b, now, "the trial stream succeeded")
+		}
+	}
+	p.takeBack(b)
+}
+
+// takeBack lets this process try a backend itself; mu is held.
+func (p *Pool) takeBack(b *Backend) {
+	b.lent = time.Time{}
+	b.trial.Store(false)
+	p.await()
+}
+
+// overdueLoans takes back what was waited for long enough; mu is held.
+func (p *Pool) overdueLoans(now time.Time) {
+	for _, b := range p.Backends() {
+		if !b.lent.IsZero() && now.After(b.lent) {
+			p.takeBack(b)
+		}
+	}
+}

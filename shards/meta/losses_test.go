@@ -1,0 +1,349 @@
+package meta
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// losses is a world that loses more than it can bear, and operators who reset shards
+// and recover meta. What they say is lost may be, and nothing else.
+type losses struct {
+	*world
+	known   map[int]uint32               // by shard: the incarnation that was seen last
+	decided map[uint32]map[string]uint64 // by generation: pools that were acknowledged, and in which revision
+	two     map[int]time.Duration        // by shard: since when two lead it that reach each other
+
+	fires, resets, empties, recoveries int
+}
+
+// TestRandomLosses: in lives as of TestRandomLives, nodes are lost in numbers, some with
+// their disks, and come back or do not; operators reset what has lost its majority, and
+// recover meta, as they are told to. No shard has two leaders in a term, or for long in two
+// incarnations; no node's map goes back; what a survivor had, and what was decided up
+// to the revision that meta was recovered from, is there; and in the end all is well.
+func TestRandomLosses(t *testing.T) {
+	first, seeds := rand.Uint64N(1<<32), 2
+	if s := os.Getenv("SEED"); s != "" {
+		first, _ = strconv.ParseUint(s, 10, 64)
+	}
+	if s := os.Getenv("SEEDS"); s != "" {
+		seeds, _ = strconv.Atoi(s)
+	}
+	sum := &losses{}
+	for i := range seeds {
+		seed := first + uint64(i)
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			w := lose(t, seed)
+			sum.fires, sum.resets, sum.empties, sum.recoveries = sum.fires+w.fires, sum.resets+w.resets, sum.empties+w.empties, sum.recoveries+w.recoveries
+		})
+	}
+	t.Logf("%d fires, %d resets, %d of them empty, %d recoveries", sum.fires, sum.resets, sum.empties, sum.recoveries)
+}
+
+func lose(t *testing.T, seed uint64) *losses {
+	w := &losses{world: begin(t, seed, 4+int(seed%3), 5), known: map[int]uint32{}, decided: map[uint32]map[string]uint64{}, two: map[int]time.Duration{}}
+	w.each = w.look
+	for range 20 {
+		w.decide()
+		if w.r.IntN(3) == 0 {
+			w.burn()
+		} else {
+			w.harm()
+		}
+		w.run(time.Duration(1+w.r.IntN(30)) * time.Second)
+		w.operate()
+	}
+	for _, b := range w.nodes {
+		if b.cut = false; !b.up && !b.wiped && !b.left {
+			b.start()
+		}
+	}
+	w.say("quiet")
+	w.until("nobody is set aside after quiet", 5*time.Minute, func() error { w.operate(); return w.restless() })
+	last := w.now
+	w.until("all is well after quiet", time.Hour, func() error {
+		if w.now > last+30*time.Second {
+			last = w.now
+			w.operate()
+		}
+		return w.well()
+	})
+	if w.kept() == 0 || w.steps < 20 {
+		t.Errorf("%d decisions are left and %d steps were taken: too few to show anything", w.kept(), w.steps)
+	}
+	return w
+}
+
+// restless is nobodyRests, where there may be nobody to ask.
+func (w *losses) restless() error {
+	if w.leads(0) == nil {
+		return errors.New("meta has no leader")
+	}
+	return w.nobodyRests()
+}
+
+// burn has some nodes be lost in one moment, some with their disks. One that hosts is
+// left, and another's disk.
+func (w *losses) burn() {
+	ids := w.ids()
+	w.r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	up, disks := 0, 0
+	for _, b := range w.nodes {
+		if b.whole() {
+			disks++
+			if b.up {
+				up++
+			}
+		}
+	}
+	lost := 0
+	for most := 1 + w.r.IntN(3); lost < most; lost++ {
+		i := slices.IndexFunc(ids, func(id string) bool { return w.nodes[id].whole() && w.nodes[id].up })
+		if i < 0 || up < 2 {
+			break
+		}
+		b := w.nodes[ids[i]]
+		up--
+		b.stop()
+		if wiped := disks > 2 && w.r.IntN(3) == 0; wiped {
+			disks--
+			b.wiped, b.logs = true, map[Own]*log{}
+			w.add(b.zone, b.host)
+			w.say("%s is lost with its disk", b.id)
+		} else {
+			w.say("%s is lost", b.id)
+		}
+	}
+	if lost > 0 {
+		w.fires++
+	}
+}
+
+// whole tells whether a node has a disk from which meta may be recovered.
+func (b *box) whole() bool {
+	m := b.keeper.Map()
+	return m != nil && m.Nodes[b.id].Hosts && !b.wiped && !b.left
+}
+
+// decide has an operator decide something, if anybody can.
+func (w *losses) decide() {
+	l := w.leads(0)
+	if l == nil || !l.box.keeper.leads() {
+		return
+	}
+	name := fmt.Sprintf("p%04d", len(w.story))
+	r, err := l.box.keeper.propose(context.Background(), Command{Op: OpPool, Key: name, Pool: &Pool{Backends: []Backend{{ID: "b", URL: "http://b", Weight: 1, Added: true}}}})
+	if err == nil {
+		w.of(l.own.Incarnation)[name] = r.Revision
+	}
+}
+
+func (w *losses) of(generation uint32) map[string]uint64 {
+	if w.decided[generation] == nil {
+		w.decided[generation] = map[string]uint64{}
+	}
+	return w.decided[generation]
+}
+
+// kept is how much of what was decided the newest map has to have.
+func (w *losses) kept() int { return len(w.decided[w.newest().Generation()]) }
+
+// operate is what operators do about what has no leader.
+func (w *losses) operate() {
+	if l := w.leads(0); l != nil && l.box.keeper.leads() {
+		for i := range w.newest().Shards[1:] {
+			if w.leads(i+1) == nil && w.r.IntN(2) == 0 {
+				w.makeAnew(l.box, i+1, false)
+			}
+		}
+		return
+	}
+	if !w.metaIsLost() || w.r.IntN(3) == 0 {
+		return
+	}
+	by := w.candidates()
+	if len(by) == 0 {
+		return
+	}
+	w.begins(by[0])
+}
+
+// metaIsLost tells whether so many of meta's voters are down that it cannot lead.
+func (w *losses) metaIsLost() bool {
+	s, up := w.newest().Shards[0], 0
+	for _, r := range s.Replicas {
+		if b := w.nodes[r.Node]; r.Voter && b.up && !b.cut {
+			up++
+		}
+	}
+	return 2*up <= s.Voters()
+}
+
+// candidates are the nodes to recover meta on, the best one first: of those that had
+// a replica of it, the one with the highest revision.
+func (w *losses) candidates() (all []*box) {
+	holds := func(b *box) int {
+		if slices.ContainsFunc(b.keeper.Own(), func(o Own) bool { return o.Shard == 0 }) {
+			return 1
+		}
+		return 0
+	}
+	for _, id := range w.ids() {
+		if b := w.nodes[id]; b.up && !b.cut && b.whole() {
+			all = append(all, b)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *box) int {
+		m, o := a.keeper.Map(), b.keeper.Map()
+		return cmp.Or(cmp.Compare(holds(b), holds(a)), cmp.Compare(o.Revision, m.Revision))
+	})
+	return all
+}
+
+// begins has meta recovered on a node: what was decided up to its revision stays.
+func (w *losses) begins(b *box) {
+	m := b.keeper.Map()
+	b.recover()
+	w.recoveries++
+	next := b.keeper.Map().Generation()
+	w.say("meta is recovered on %s, of generation %d and revision %d, as generation %d", b.id, m.Generation(), m.Revision, next)
+	if next <= m.Generation() {
+		w.fail("generation %d comes after %d", next, m.Generation())
+	}
+	for name, revision := range w.of(m.Generation()) {
+		if revision <= m.Revision {
+			w.of(next)[name] = revision
+		}
+	}
+}
+
+// makeAnew resets a shard, as far as that is allowed, and judges whether it was.
+func (w *losses) makeAnew(by *box, shard int, empty bool) {
+	k := by.keeper
+	k.adopt()
+	before := k.Map().Shards[shard]
+	has, most := w.survivors(by, shard)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // nobody waits
+	founder, err := k.Reset(ctx, shard, empty)
+	now := k.Map().Shards[shard]
+	switch {
+	case err != nil && strings.Contains(err.Error(), "--empty makes it anew") && most == (Kept{}):
+		w.makeAnew(by, shard, true)
+		return
+	case err != nil || now.Incarnation == before.Incarnation:
+		return
+	}
+	w.resets++
+	w.say("shard %d is made anew as %d by %s, empty %v, of %+v", shard, now.Incarnation, founder, empty, most)
+	if l := w.leads(shard); l != nil && l.own.Incarnation == before.Incarnation && by.reaches(l.box) {
+		w.fail("shard %d is led by %s", shard, l.box.id)
+	}
+	if empty != (most == Kept{}) {
+		w.fail("shard %d is made anew with empty %v, and %+v is left of it", shard, empty, most)
+	}
+	if empty {
+		w.empties++
+	} else if has[founder].kept.compare(most) < 0 {
+		w.fail("shard %d is made anew from %s, which has %+v; %+v is left", shard, founder, has[founder].kept, most)
+	}
+	var carried []int
+	for _, c := range w.acked[[2]int{shard, int(before.Incarnation)}] {
+		if has[founder].clients[c] {
+			carried = append(carried, c)
+		}
+	}
+	w.acked[[2]int{shard, int(before.Incarnation)}] = nil
+	w.acked[[2]int{shard, int(now.Incarnation)}] = carried
+	w.known[shard] = now.Incarnation
+}
+
+// survivor is the best that a node has of a shard.
+type left struct {
+	kept    Kept
+	clients map[int]bool
+}
+
+// survivors are what the nodes that one reaches have of a shard, and the best of it.
+func (w *losses) survivors(by *box, shard int) (all map[string]left, most Kept) {
+	all = map[string]left{}
+	for id, b := range w.nodes {
+		if !by.reaches(b) {
+			continue
+		}
+		for own, l := range b.logs {
+			have := Kept{own.Incarnation, 0, lastTerm(l.entries), uint64(len(l.entries))}
+			if own.Shard != shard || have.Last == 0 || have.compare(all[id].kept) < 0 {
+				continue
+			}
+			clients := map[int]bool{}
+			for _, e := range l.entries {
+				clients[e.client] = true
+			}
+			all[id] = left{have, clients}
+			if have.compare(most) > 0 {
+				most = have
+			}
+		}
+	}
+	return all, most
+}
+
+// look is what must be so at every moment.
+func (w *losses) look() {
+	m := w.newest()
+	for i, s := range m.Shards {
+		was, is := [2]int{i, int(w.known[i])}, [2]int{i, int(s.Incarnation)}
+		if w.known[i] > 0 && s.Incarnation > w.known[i] && i > 0 { // nobody reset it: nothing may be lost
+			w.acked[is] = append(w.acked[was], w.acked[is]...)
+			w.acked[was] = nil
+		}
+		w.known[i] = max(w.known[i], s.Incarnation)
+		w.lookForTwo(i)
+	}
+	for _, b := range w.nodes {
+		if !b.up || !b.keeper.leads() {
+			continue
+		}
+		m, _ := b.machine.Map()
+		for name, revision := range w.decided[b.log(0).own.Incarnation] {
+			if _, kept := m.Pools[name]; !kept && m.Revision >= revision {
+				w.fail("%s leads meta with revision %d, and %s, which was decided in %d, is lost", b.id, m.Revision, name, revision)
+			}
+		}
+	}
+}
+
+// lookForTwo looks for two that lead a shard and could hear of each other: for a while
+// they may not have.
+func (w *losses) lookForTwo(shard int) {
+	var lead []*box
+	for _, b := range w.nodes {
+		if l := b.log(shard); b.up && l != nil && l.leads && (shard > 0 || b.keeper.leads()) {
+			lead = append(lead, b)
+		}
+	}
+	for i, a := range lead {
+		for _, b := range lead[i+1:] {
+			if !a.reaches(b) {
+				continue
+			}
+			if since, known := w.two[shard]; !known {
+				w.two[shard] = w.now
+			} else if w.now-since > time.Minute && w.leads(0) != nil {
+				w.fail("shard %d has been led by %s and by %s for a minute: %+v", shard, a.id, b.id, w.newest().Shards[shard])
+			}
+			return
+		}
+	}
+	delete(w.two, shard)
+}

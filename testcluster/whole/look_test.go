@@ -1,0 +1,77 @@
+package whole
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/proxy/backend"
+)
+
+// One node tells of all: how each is, what runs on it, how it sees the backends. Who
+// does not answer is named at once, with why, and so is who is dead.
+func TestOneNodeTellsOfAll(t *testing.T) {
+	t.Parallel()
+	c := begin(t, nil)
+	for _, i := range []int{0, 2, 0} {
+		stream(t, c, i)
+	}
+	eventually(t, func() string {
+		l := streams(t, c, 1, "2")
+		var from []string
+		for _, s := range l.Streams {
+			from = append(from, s.Node)
+		}
+		counts := map[string]int64{}
+		for _, n := range l.Nodes {
+			counts[n.Name] = n.Count
+		}
+		if !slices.Equal(from, []string{"n1", "n3"}) || counts["n1"] != 2 || counts["n2"] != 0 || counts["n3"] != 1 || len(l.Nodes) != 3 {
+			return fmt.Sprintf("the two oldest are of %v, all are %v", from, counts)
+		}
+		return ""
+	})
+	var b api.Backends
+	if err := admin(t, c, 1).With("scope", "cluster").Get(t.Context(), &b, "backends"); err != nil {
+		t.Fatal(err)
+	}
+	var seen []string
+	local := int64(0)
+	for _, one := range b.Backends {
+		seen = append(seen, one.ID+" "+one.Node)
+		local += one.InFlight.Local
+	}
+	if want := []string{"b1 n1", "b1 n2", "b1 n3", "b2 n1", "b2 n2", "b2 n3"}; !slices.Equal(seen, want) || local != 3 {
+		t.Errorf("backends are %v with %d streams, want %v with 3", seen, local, want)
+	}
+	var p api.Pools
+	if err := admin(t, c, 2).With("scope", "cluster").Get(t.Context(), &p, "pools"); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Pools) != 3 || p.Pools[0].Node != "n1" || p.Pools[0].InFlight != 2 || len(p.Nodes) != 3 {
+		t.Errorf("pools are %+v", p.Pools)
+	}
+
+	c.Partition([]int{2})
+	began := time.Now()
+	s := status(t, c, 0)
+	if took := time.Since(began); took > 20*time.Second { // 2 s and what a busy machine makes of them
+		t.Errorf("a node that does not answer held the others' answers up for %v", took)
+	}
+	if s.Nodes[1].Error != "" || s.Nodes[1].Status == nil || s.Nodes[2].Error == "" || s.Nodes[2].Status != nil || s.Nodes[2].Name != "n3" {
+		t.Errorf("with n3 cut off: %+v", s.Nodes)
+	}
+	eventually(t, func() string {
+		s := status(t, c, 0)
+		if n := s.Nodes[2]; n.State != backend.MemberDead || n.Error != "it is dead, as this node sees it, and was not asked" {
+			return fmt.Sprintf("n3 is %s: %s", n.State, n.Error)
+		}
+		return ""
+	})
+	c.Heal()
+	eventually(t, func() string {
+		return all(status(t, c, 0).Nodes, func(n api.NodeAnswer) string { return n.Error })
+	})
+}
