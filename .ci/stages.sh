@@ -1,15 +1,44 @@
 #!/usr/bin/env bash
-# Runs every stage of CI, also after one has failed, and ends with a table of
-# their results and times. Exits with 1 if any failed.
+# Runs every stage of CI, also after one has failed, and ends with why those failed
+# that did and a table of all results and times, 50 lines at most. What each stage
+# printed stays in bin/ci/STAGE. Exits with 1 if any failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
 
 names=() results=() times=()
 failed=0 running='' began=0
+prints=bin/ci lines=26 # of reasons, for all stages together
+
+# told MOST <PRINT: the lines of a failed stage that say why, and what follows each.
+told() {
+	awk -v most="$1" '
+		function tell(line) { if (told++ < most) print "  " substr(line, 1, 190) }
+		/^(FAIL|FAIL\t.*|make.*|go: (downloading|finding) .*|exit status [0-9]+|[[:space:]]*)$/ { next }
+		/DATA RACE|--- FAIL: Example/ { tell($0); more = 7; next }
+		/--- FAIL|FAILED|^panic:|^fatal error:|^not ok|(^|[^a-zA-Z])[Ee]rror:|^[^ ]*\.(go|sh):([0-9]+:|[^:]*line [0-9]+)|^[a-z]+: |No such file/ { tell($0); more = 2; next }
+		more > 0 { tell($0); more-- }
+		END { if (told > most) print "  ... and " told - most " lines more"; exit !told }'
+}
+
+why() {
+	local i count=0 share
+	for i in "${results[@]}"; do [ "$i" = ok ] || count=$((count + 1)); done
+	[ $count = 0 ] && return
+	share=$((lines / count - 2)) # beside a headline, and a line that there is more
+	[ $share -gt 12 ] && share=12
+	[ $share -lt 1 ] && share=1
+	for i in "${!names[@]}"; do
+		[ "${results[i]}" = ok ] && continue
+		printf '%s: %s\n' "${names[i]}" "${results[i]}"
+		told $share <"$prints/${names[i]}" || tail -n $share "$prints/${names[i]}" | cut -c -190 | sed 's/^/  /'
+	done
+}
 
 table() {
 	[ -n "$running" ] && note "cut off"
+	echo
+	why
 	printf '\n%-12s %-8s %7s\n' stage result seconds
 	local i
 	for i in "${!names[@]}"; do
@@ -28,9 +57,10 @@ stage() { # NAME COMMAND...
 	running=$1 began=$SECONDS
 	shift
 	printf '\n=== %s: %s\n' "$running" "$*"
-	if "$@"; then note ok; else note FAILED; fi
+	if "$@" 2>&1 | tee "$prints/$running"; then note ok; else note FAILED; fi
 }
 
+mkdir -p "$prints"
 trap table EXIT
 trap 'exit 1' INT TERM HUP
 

@@ -40,6 +40,8 @@ func (n *Node) Reload(ctx context.Context) (api.Reloaded, error) {
 	if changed {
 		n.log.Info("the configuration is reloaded", "hash", hash, "was", before, "proxy", n.ProxyAddrs())
 		n.sayReload("configuration " + hash + " is in force")
+	} else {
+		n.notify("STATUS=configuration " + hash + " is in force") // and a fault that it had is gone
 	}
 	return api.Reloaded{ConfigHash: hash, Changed: changed}, nil
 }

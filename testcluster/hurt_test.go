@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-lb/starling/node"
+	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/testcluster"
 	"github.com/starling-lb/starling/testcluster/llm"
 )
@@ -36,7 +38,9 @@ func ExampleForTest() {
 		return resp.Header.Get(llm.BackendHeader)
 	}
 	home(c.Node(0))
-	agreed, err := c.AwaitAgreed(context.Background(), "me")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	agreed, err := c.AwaitAgreed(ctx, "me")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +55,39 @@ func ExampleForTest() {
 	// the same backend at the node that is cut off: true
 	// and at the others: true
 	// and when another node has died: true
+}
+
+// TestAwaitAgreed: it is not over while a node has not heard of a session.
+func TestAwaitAgreed(t *testing.T) {
+	c := testcluster.ForTest(t, testcluster.Options{Nodes: 3, Backends: 2, Config: func(cfg *node.Config) { sessionsOn(cfg); exposed(cfg) }})
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	await := func(within time.Duration) (api.Session, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		return c.AwaitAgreed(ctx, "s")
+	}
+	if s, err := await(100 * time.Millisecond); err == nil {
+		t.Errorf("a session that never was: %+v", s)
+	}
+	c.Partition([]int{2})
+	if _, err := sessionTurn(client, c.Node(0), "s"); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := await(time.Second); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("one of three is cut off: %+v, %v", s, err)
+	}
+	c.Heal()
+	s, err := await(settleTime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		c.Partition([]int{i})
+		got, err := sessionTurn(client, c.Node(i), "s")
+		if c.Heal(); err != nil || got != s.Backend {
+			t.Errorf("node %d alone goes to %q, %v; all agreed on %s", i, got, err, s.Backend)
+		}
+	}
 }
 
 // TestDisk: what a disk says before each write.

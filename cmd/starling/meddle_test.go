@@ -11,10 +11,11 @@ import (
 )
 
 // asMeddler has the test's own program be a process between a node and its heir, that
-// passes on what they say until the heir serves. Then it kills the heir, and
+// passes on what they say until the heir serves. Then it
 //
-//	fails   says that it failed
-//	deaf    says that it serves, and can hear no answer
+//	fails   kills the heir, and says that it failed
+//	deaf    likewise, says that it serves, and can hear no answer
+//	holds   does not pass that on, nor what comes after it, but for the elder's end
 const asMeddler = "STARLING_MEDDLES"
 
 // meddle returns the exit code.
@@ -38,6 +39,7 @@ func meddle(how string) int {
 			}
 			var err error
 			if line, err = fromElder.ReadString('\n'); err != nil {
+				_ = heir.Close()
 				return
 			}
 		}
@@ -48,6 +50,10 @@ func meddle(how string) int {
 			return 1
 		}
 		if strings.Contains(line, `"word":"ready"`) {
+			if how == "holds" {
+				fmt.Println("held")
+				continue
+			}
 			end()
 			if how == "deaf" {
 				_ = syscall.Shutdown(3, syscall.SHUT_RD) // the elder's end cannot write from here on

@@ -70,18 +70,16 @@ func signalled(t *testing.T, signal syscall.Signal, heir bool, after time.Durati
 	r := newRig(t)
 	r.configure(alone, r.dir, r.pools("strict"))
 	r.start()
-	r.events("s")
+	r.last("s")
 	home := r.home("s")
 	r.signal(syscall.SIGUSR2)
 	<-time.After(after)
+	told := []int{}
 	for _, pid := range r.group() {
 		if (pid != r.pid) == heir {
 			_ = syscall.Kill(pid, signal)
+			told = append(told, pid)
 		}
-	}
-	told := []int{}
-	if !heir {
-		told = append(told, r.pid)
 	}
 	if heir {
 		r.servesOrEnds(after)
@@ -108,6 +106,52 @@ func signalled(t *testing.T, signal syscall.Signal, heir bool, after time.Durati
 		t.Errorf("%v after the upgrade began: the session was at %q, and is at %q", after, home, at)
 	}
 	r.signal(syscall.SIGTERM)
+}
+
+// TestUndoneBehindAScript: the program at the path is a script, whose child is the new
+// process. When it was given all, and the upgrade is given up, nothing of it is left:
+// there is one node.
+func TestUndoneBehindAScript(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.configure(alone, r.dir, r.pools("strict"))
+	r.start()
+	r.last("")
+	r.script("holds")
+	r.signal(syscall.SIGUSR2)
+	within(t, dayLimit, func() string {
+		if !strings.Contains(r.log(), "held\n") {
+			return "the new process does not serve"
+		}
+		return ""
+	})
+	r.signal(syscall.SIGTERM)
+	within(t, dayLimit, func() string {
+		if left := r.group(); !strings.Contains(r.log(), "the upgrade failed") || !slices.Equal(left, []int{r.pid}) {
+			return fmt.Sprintf("%v are left; the node is %d", left, r.pid)
+		}
+		return ""
+	})
+	r.end()
+	r.streams.Wait()
+	if code := <-r.ended; code != 0 {
+		t.Errorf("it ended with %d", code)
+	}
+}
+
+// script has the program be one, which waits for what it starts.
+func (r *rig) script(how string) {
+	r.t.Helper()
+	self, err := os.Executable()
+	if err == nil {
+		err = os.Remove(r.program)
+	}
+	if err == nil {
+		err = os.WriteFile(r.program, fmt.Appendf(nil, "#!/bin/sh\n%s=%s '%s' \"$@\"\nexit $?\n", asMeddler, how, self), 0o700)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // servesOrEnds waits until the upgrade is over: some process is the node and serves, or

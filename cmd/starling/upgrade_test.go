@@ -97,11 +97,17 @@ pools:
 `, r.origins[0].URL, r.origins[1].URL, consistency)
 }
 
-// events carries an event stream; it must end whole. An empty session is none.
-func (r *rig) events(session string) {
+// events carries an event stream, and the next turn of its session; both must end
+// whole. An empty session is none.
+func (r *rig) events(session string) { r.carry(session, "keep-alive") }
+
+// last carries an event stream, with which its client ends.
+func (r *rig) last(session string) { r.carry(session, "close") }
+
+func (r *rig) carry(session, connection string) {
 	begun := make(chan struct{})
 	r.streams.Go(func() {
-		err := stream(r.proxy, session, func() { close(begun) })
+		err := stream(r.proxy, session, connection, func() { close(begun) })
 		if err != nil {
 			r.t.Errorf("a stream of session %q: %v", session, err)
 		}
@@ -128,9 +134,9 @@ func (r *rig) socket() {
 	}
 }
 
-// stream is one, and at once the session's next turn on the same connection, which its
-// node has not said it would close.
-func stream(proxy, session string, begun func()) error {
+// stream is one, and at once the session's next turn on the same connection, unless one
+// of both has said that it closes it.
+func stream(proxy, session, connection string, begun func()) error {
 	begin := sync.OnceFunc(begun)
 	defer begin()
 	c, err := net.Dial("tcp", proxy)
@@ -139,7 +145,7 @@ func stream(proxy, session string, begun func()) error {
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(dayLimit))
-	fmt.Fprintf(c, "GET /events HTTP/1.1\r\nHost: h\r\nX-Session-ID: %s\r\n\r\n", session)
+	fmt.Fprintf(c, "GET /events HTTP/1.1\r\nHost: h\r\nX-Session-ID: %s\r\nConnection: %s\r\n\r\n", session, connection)
 	in := bufio.NewReader(c)
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil {
@@ -489,7 +495,7 @@ func TestTheElderDies(t *testing.T) {
 	r.configure("node: {name: n1, data_dir: %s/data, drain_timeout: 5m}\nadmin: {address: 127.0.0.1:0}\nlisteners:\n  - {address: 127.0.0.1:0}\n%s", r.dir, r.pools("strict"))
 	r.start()
 	begun, broken := make(chan struct{}), make(chan error, 1)
-	go func() { broken <- stream(r.proxy, "s", func() { close(begun) }) }()
+	go func() { broken <- stream(r.proxy, "s", "close", func() { close(begun) }) }()
 	<-begun
 	elder, from := r.pid, r.home("s")
 	r.upgraded(func() { r.command("upgrade") })
@@ -569,6 +575,8 @@ func TestSocketActivation(t *testing.T) {
 	r.signal(syscall.SIGHUP)
 	heard("STATUS=the configuration in force stays: ")
 	r.configure("%s", good)
+	r.signal(syscall.SIGHUP)
+	heard("STATUS=configuration ")
 	r.events("s")
 	r.upgraded(func() { r.signal(syscall.SIGUSR2) })
 	heard(fmt.Sprintf("MAINPID=%d", r.pid))

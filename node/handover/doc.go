@@ -15,8 +15,9 @@
 //	closes its sockets      ─── go ─────▶  takes connections in
 //
 // Both hold the sockets all the while, so who connects waits in them. Until it has
-// said "go" the elder takes all back where the heir ends, says "failed", or is slow.
-// An elder that is gone has left everything: the heir goes on as if it had said so.
+// said "go" the elder takes all back where the heir ends, says "failed", or is slow: it
+// ends the heir, and says "undone" to what may be left of it. An elder that is gone
+// without that has left everything: the heir goes on as if it had said so.
 //
 // The words are lines of JSON on a socket pair, the sockets descriptors that are
 // inherited over exec. What is said afterwards goes over a socket in the data

@@ -57,7 +57,7 @@ func Inherit() (*Elder, error) {
 // Take asks for the directory, and returns when it is this process's, with what else
 // the one before leaves; nil: nothing.
 func (e *Elder) Take(ctx context.Context) (estate []byte, err error) {
-	w, err := e.ask(ctx, word{Word: wordTake, Takes: true}, wordYours)
+	w, err := e.ask(ctx, word{Word: wordTake, PID: os.Getpid(), Takes: true}, wordYours)
 	return w.Estate, err
 }
 
@@ -71,10 +71,13 @@ func (e *Elder) Ready(ctx context.Context, program string) error {
 	return err
 }
 
-// ask says a word and waits for another. Who is gone has left everything.
+// ask says a word and waits for another. Who is gone has left everything, unless its
+// last word was that all is undone.
 func (e *Elder) ask(ctx context.Context, say word, due string) (answer word, err error) {
-	if err = e.say(say); err == nil {
-		answer, err = e.hear(ctx, due)
+	unsaid := e.say(say)
+	answer, err = e.hear(ctx, due)
+	if unsaid != nil && err == nil {
+		err = unsaid // the answer is to nothing that was asked
 	}
 	if errors.Is(err, ErrGone) {
 		return word{}, nil

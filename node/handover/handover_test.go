@@ -9,10 +9,12 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -438,7 +440,11 @@ func ends(t *testing.T) (*Heir, *Elder) {
 		t.Cleanup(one.close)
 		talks = append(talks, one)
 	}
-	return &Heir{talk: talks[0]}, &Elder{talk: talks[1]}
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Heir{talk: talks[0], process: self}, &Elder{talk: talks[1]}
 }
 
 // TestWords: each waits for the other's word, and gives up at its time.
@@ -509,6 +515,49 @@ func TestOlderPrograms(t *testing.T) {
 	}()
 	if err := h.AwaitTake(t.Context()); err == nil || !strings.Contains(err.Error(), "a word of more than") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestUndone: who hears that the node was taken back does not take the other's end for
+// its own beginning, at any time.
+func TestUndone(t *testing.T) {
+	for name, ask := range map[string]func(e *Elder) error{
+		"take":  func(e *Elder) error { _, err := e.Take(t.Context()); return err },
+		"ready": func(e *Elder) error { return e.Ready(t.Context(), "v2") },
+	} {
+		h, e := ends(t)
+		_ = h.say(word{Word: wordUndone})
+		h.close()
+		if err := ask(e); !errors.Is(err, ErrUndone) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestDescends: a process is found behind a script that started it, and no other one is.
+func TestDescends(t *testing.T) {
+	c := exec.Command("/bin/sh", "-c", "sleep 60 & echo $!; wait")
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner := 0
+	_, err = fmt.Fscan(out, &inner)
+	defer func() {
+		_ = c.Process.Kill()
+		if inner > 1 {
+			_ = syscall.Kill(inner, syscall.SIGKILL)
+		}
+		_ = c.Wait()
+	}()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !descends(inner, c.Process.Pid) || !descends(inner, os.Getpid()) || descends(os.Getpid(), c.Process.Pid) || descends(1, c.Process.Pid) || descends(inner, 1) {
+		t.Error("who descends from whom is not known")
 	}
 }
 

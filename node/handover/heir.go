@@ -1,9 +1,11 @@
 package handover
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,6 +48,7 @@ type Heir struct {
 	*talk
 	Version string // of its program, once it serves
 	takes   bool   // an estate, too
+	inner   int    // the process that talks, where that is a descendant of the one that was started; 0: it is not
 	process *os.Process
 	wait    func() string // for its end, and tells how
 	ended   chan struct{} // closed when the process has
@@ -116,8 +119,13 @@ func (h *Heir) await() {
 	h.state = h.wait()
 }
 
-// PID is the process's.
-func (h *Heir) PID() int { return h.process.Pid }
+// PID is the process's that talks: behind a script it is another one than was started.
+func (h *Heir) PID() int {
+	if h.inner != 0 {
+		return h.inner
+	}
+	return h.process.Pid
+}
 
 // Ended is closed when the process has ended.
 func (h *Heir) Ended() <-chan struct{} { return h.ended }
@@ -126,6 +134,9 @@ func (h *Heir) Ended() <-chan struct{} { return h.ended }
 func (h *Heir) AwaitTake(ctx context.Context) error {
 	w, err := h.hear(ctx, wordTake)
 	h.takes = w.Takes
+	if err == nil && w.PID != h.process.Pid && descends(w.PID, h.process.Pid) {
+		h.inner = w.PID
+	}
 	return err
 }
 
@@ -155,10 +166,32 @@ func (h *Heir) Go() error {
 	return err
 }
 
-// lastTime is for a process that has left the talk to end by itself.
+// maxDepth is how many processes may stand between what was started and who talks.
+const maxDepth = 8
+
+// descends tells whether a process is another one's child, or a child's child. It is
+// only known where there is a /proc.
+func descends(pid, from int) bool {
+	for range maxDepth {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		_, rest, _ := strings.Cut(string(text[bytes.LastIndexByte(text, ')')+1:]), " ") // its name may hold anything
+		if _, bad := fmt.Sscanf(rest, "%1s %d", new(string), &pid); err != nil || bad != nil || pid <= 1 {
+			return false
+		}
+		if pid == from {
+			return true
+		}
+	}
+	return false
+}
+
+// lastTime is for a process that has left the talk to end by itself, and for one that
+// was told that all is undone.
 const lastTime = time.Second
 
-// Undo ends the heir, and adds to the cause how it ended.
+// Undo ends the heir, and adds to the cause how it ended. Whatever of it lives on, as
+// what a script has started, hears that it is nobody: it would take the end of the talk
+// for this process's.
 func (h *Heir) Undo(cause error) error {
 	if errors.Is(cause, ErrGone) {
 		select {
@@ -167,10 +200,22 @@ func (h *Heir) Undo(cause error) error {
 		}
 	}
 	_ = h.process.Kill() // one that has ended needs none
-	h.close()            // not before: to one that lives it would be this one's end
+	if h.inner != 0 {
+		_ = syscall.Kill(h.inner, syscall.SIGKILL)
+	}
+	_ = h.say(word{Word: wordUndone})
+	h.awaitSilence()
+	h.close()
 	<-h.ended
 	if errors.Is(cause, ErrGone) {
 		return fmt.Errorf("the new process ended before it served (%s); its log says why", h.state)
 	}
 	return cause
+}
+
+// awaitSilence returns when nobody holds the other end of the talk any more, or a little
+// later.
+func (h *Heir) awaitSilence() {
+	_ = h.conn.SetReadDeadline(time.Now().Add(lastTime))
+	_, _ = io.Copy(io.Discard, h.in)
 }

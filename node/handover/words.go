@@ -31,6 +31,7 @@ type word struct {
 	Word    string          `json:"word"`
 	Version int             `json:"version,omitempty"` // offer
 	Sockets []Socket        `json:"sockets,omitempty"` // offer: in the order of their descriptors
+	PID     int             `json:"pid,omitempty"`     // take: of who says it, which may be a child of what was started
 	Takes   bool            `json:"takes,omitempty"`   // take: it reads an estate, of any length up to the limit
 	Estate  json.RawMessage `json:"estate,omitempty"`  // yours: for whoever takes it
 	Program string          `json:"program,omitempty"` // ready: its version
@@ -45,7 +46,11 @@ const (
 	wordReady  = "ready"
 	wordGo     = "go"
 	wordFailed = "failed"
+	wordUndone = "undone"
 )
+
+// ErrUndone says that the process before has taken the node back.
+var ErrUndone = errors.New("the process before has taken the node back")
 
 // ErrGone says that the other process has ended.
 var ErrGone = errors.New("the other process has ended")
@@ -102,6 +107,8 @@ func (t *talk) hear(ctx context.Context, due string) (w word, err error) {
 		return w, nil
 	case wordFailed:
 		return w, errors.New(w.Why)
+	case wordUndone:
+		return w, ErrUndone
 	}
 	return w, fmt.Errorf("the other process says %q where %q is due", w.Word, due)
 }

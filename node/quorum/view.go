@@ -198,7 +198,7 @@ func (q *Quorum) Shards(ctx context.Context) []Shard {
 	}
 	for i := range all {
 		all[i].placed(m.Shards[i], q.keeper.Standing(i))
-		if own := q.machine(uint32(i)); own != nil {
+		if own, g := q.machine(uint32(i)), q.groups.Group(uint32(i)); own != nil && g != nil && g.ID.Incarnation == all[i].Incarnation {
 			all[i].Here, all[i].Marks = own.Digests()
 		}
 	}

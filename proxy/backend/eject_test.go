@@ -318,8 +318,6 @@ func TestOperatorsEjection(t *testing.T) {
 	}
 }
 
-// What a backend did before it was out does not keep streams from it when it is
-// back: nothing would run there that could show its speed anew.
 // An operator's ejection makes none shorter, and is taken back without those of
 // streams.
 func TestOperatorsEjectionBesideStreams(t *testing.T) {
@@ -348,6 +346,8 @@ func TestOperatorsEjectionBesideStreams(t *testing.T) {
 	})
 }
 
+// What a backend did before it was out does not keep streams from it when it is
+// back: nothing would run there that could show its speed anew.
 func TestReadmittedWithoutItsPast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pool(t, 3, ejecting(3, 50), nil)

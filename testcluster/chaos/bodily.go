@@ -193,6 +193,32 @@ func (r *run) succeed(ctx context.Context, m *member, noted bool) (words string,
 	return words, nil
 }
 
+// twice starts a second process with the data of nodes that run; each is to refuse.
+func twice(ctx context.Context, r *run, s Step) (done, error) {
+	d := done{}
+	_, seen, err := each(ctx, r, s, false, func(m *member) error {
+		m.turn.Lock() // so that the node runs all the while
+		defer m.turn.Unlock()
+		if r.rig.running(m) == nil {
+			return fmt.Errorf("%s does not run", m.name)
+		}
+		served, words, err := r.rig.twin(m)
+		if err != nil {
+			return fmt.Errorf("second process of %s: %w", m.name, err)
+		}
+		d.detail = "a second process with its data ended: " + words
+		if served {
+			d.detail = "a second process with its data went on"
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.history.Twins = append(r.history.Twins, history.Twin{At: time.Now(), Node: m.name, Served: served, Words: words})
+		return nil
+	})
+	d.target = seen.target
+	return d, err
+}
+
 // move has nodes come back at other addresses.
 func move(ctx context.Context, r *run, s Step) (done, error) {
 	nodes, d, err := each(ctx, r, s, false, func(m *member) error { return r.rig.retire(ctx, m) })

@@ -27,7 +27,7 @@ func deeds() map[history.Kind]deed {
 	return map[history.Kind]deed{
 		history.Partition: partition, history.OneWay: oneWay, history.Flap: flap, history.Loss: lossy, history.Delay: delayed, history.Reset: reset,
 		history.Kill: kill, history.Pause: freeze, history.Disk: badDisk, history.Clock: jump,
-		history.Restart: restart, history.Upgrade: upgrade, history.HandOver: handOver, history.Move: move, history.Wipe: wipe, history.Join: join, history.Leave: leave,
+		history.Restart: restart, history.Upgrade: upgrade, history.HandOver: handOver, history.Twice: twice, history.Move: move, history.Wipe: wipe, history.Join: join, history.Leave: leave,
 		history.Backend: badBackend, history.AddBackend: addBackends, history.Traffic: busier, history.Drain: drain, history.Operate: operate,
 	}
 }

@@ -105,6 +105,16 @@ func (g *inside) begin(ctx context.Context, m *member, _ []string) (*body, error
 	}, nil
 }
 
+// twin runs a second node with the data of one that runs.
+func (g *inside) twin(m *member) (served bool, words string, err error) {
+	n, err := launch(context.Background(), m.file, testcluster.Seams{})
+	if err != nil {
+		return false, err.Error(), nil
+	}
+	n.Kill()
+	return true, "", nil
+}
+
 // launch starts the node of a file.
 func launch(ctx context.Context, file string, s testcluster.Seams) (*testcluster.Node, error) {
 	cfg, err := node.Load(file)

@@ -256,6 +256,43 @@ func (g *processes) handing(m *member, c *child, begins bool) {
 	}
 }
 
+const twinTime = 20 * time.Second // for a second process to find out that it is one
+
+// twin runs a second process of a node. It ends by itself, or is ended.
+func (g *processes) twin(m *member) (served bool, words string, err error) {
+	path := filepath.Join(g.dir, m.name+".twin.log")
+	log, err := os.Create(path)
+	if err != nil {
+		return false, "", err
+	}
+	defer log.Close()
+	args := g.own(m)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	in, err := cmd.StdinPipe() // open for as long as it runs
+	if err != nil {
+		return false, "", err
+	}
+	if err := g.spawner.start(cmd); err != nil {
+		return false, "", errors.Join(err, in.Close())
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		return err == nil, strings.TrimSpace(lastLine(path)), nil
+	case <-time.After(twinTime):
+		_ = cmd.Process.Kill() // and if it ended just now, it was late
+		<-ended
+		return true, "", nil
+	}
+}
+
+func lastLine(path string) string {
+	text := strings.TrimSpace(tail(path))
+	return text[strings.LastIndex(text, "\n")+1:]
+}
+
 // tail is the end of a file.
 func tail(path string) string {
 	data, err := os.ReadFile(path)

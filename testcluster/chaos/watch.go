@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,7 +21,6 @@ import (
 const (
 	lookEvery   = 100 * time.Millisecond // while something is awaited
 	sampleEvery = time.Second
-	reignEvery  = 500 * time.Millisecond
 	costlyEvery = 5 // samples; only then a node's metrics are read
 	askTime     = 5 * time.Second
 	glanceTime  = 2 * time.Second // of a sample
@@ -257,6 +255,7 @@ func (r *run) sample(ctx context.Context, m *member, costly bool) history.Sample
 	if costly {
 		text, _ := r.metrics(ctx, m) // without them there is no more to say
 		out.Routines, out.Files, out.Memory = int(value(text, "go_goroutines")), int(value(text, "process_open_fds")), int64(value(text, "process_resident_memory_bytes"))
+		out.Disk = size(r.rig.dataDir(m))
 	}
 	return out
 }
@@ -288,34 +287,6 @@ func (r *run) metrics(ctx context.Context, m *member) (string, error) {
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
 	return string(data), err
-}
-
-// reignLoop notes who says that it leads what.
-func (r *run) reignLoop(ctx context.Context) {
-	seen := map[history.Leader]bool{}
-	for pause(ctx, reignEvery) {
-		for _, m := range r.rig.up() {
-			var list api.ShardList
-			if r.get(ctx, m, &list, "shards") != nil {
-				continue
-			}
-			r.mu.Lock()
-			for _, s := range list.Shards {
-				l := history.Leader{Shard: s.ID, Incarnation: s.Incarnation, Term: s.Term, Node: s.Leader}
-				if ownWord(s) && !seen[l] {
-					seen[l] = true
-					r.history.Leaders = append(r.history.Leaders, l)
-				}
-			}
-			r.mu.Unlock()
-		}
-	}
-}
-
-// ownWord tells whether it is the leader that says so, which alone knows how far its
-// own log is. Others may have heard of a term, and of its leader not yet.
-func ownWord(s api.Shard) bool {
-	return slices.ContainsFunc(s.Replicas, func(r api.Replica) bool { return r.Role == api.LeaderRole && r.Match > 0 })
 }
 
 func isRefused(err error, status int) bool {

@@ -31,6 +31,7 @@ type fleet struct {
 	said    map[string]backend.Elsewhere
 	ids     []string // by server
 	tokens  int      // that the pools were told of
+	pace    float64  // requests a second, as all proxies say
 }
 
 // proxy is one of them.
@@ -44,6 +45,8 @@ type proxy struct {
 	onWay    bool
 	asks     float64 // when it asks the engines next
 	begun    uint64  // requests that it placed
+	pace     float64 // of these a second, as it said last
+	others   float64 // that the others do, as on its way with the report
 }
 
 // hearsay is what all proxies together say of a server.
@@ -207,6 +210,9 @@ func (f *fleet) look(i int, now float64) {
 		}
 	}
 	p.pool.Sample(moment(now))
+	f.pace += p.pool.Pace() - p.pace
+	p.pace = p.pool.Pace()
+	p.others = f.pace - p.pace
 	asks := f.cell.Rule.Caps == ByEngine && now >= p.asks
 	if asks {
 		p.asks = now + 1
@@ -266,6 +272,7 @@ func (f *fleet) hear(p *proxy) {
 		f.said[id] = p.report[j]
 	}
 	p.pool.Hear(f.said)
+	p.pool.HearPace(p.others)
 }
 
 func (f *fleet) newPool(i int) *backend.Pool {

@@ -217,7 +217,7 @@ func (r *run) plan(now float64) {
 // view is what a proxy sees of the servers and of its shard's sessions.
 func (f *fleet) view(proxy int, sessions []*session, now float64) shards.View {
 	p := &f.proxies[proxy]
-	v := shards.View{Now: seconds(now), Knee: p.pool.Knee(), Panic: p.pool.Panic(), Requests: p.begun}
+	v := shards.View{Now: seconds(now), Knee: p.pool.Knee(), Panic: p.pool.Panic(), Requests: p.begun, Elsewhere: p.pool.PaceElsewhere()}
 	for j, b := range p.backends {
 		if b == nil {
 			continue

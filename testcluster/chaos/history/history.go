@@ -28,6 +28,7 @@ const (
 	Clock      Kind = "clock"     // a node's clock jumps
 	Restart    Kind = "restart"   // nodes are drained and started again, one after the other
 	Upgrade    Kind = "upgrade"   // the same, from an older binary to this one
+	Twice      Kind = "twice"     // a second process is started with a node's data
 	HandOver   Kind = "hand-over" // another process becomes a node that runs; that carries what it has begun
 	Move       Kind = "move"      // a node comes back at other addresses
 	Wipe       Kind = "wipe"      // a node comes back without its data
@@ -98,6 +99,7 @@ type Sample struct {
 	Routines int       `json:"goroutines"`
 	Files    int       `json:"open_files"`
 	Memory   int64     `json:"memory"` // resident bytes
+	Disk     int64     `json:"disk"`   // bytes in its data directory
 
 	Unhealthy []string `json:"unhealthy"` // backends that it takes for unhealthy: the nodes' common verdict
 }
@@ -126,6 +128,38 @@ type Leader struct {
 	Node        string `json:"node"`
 }
 
+// State is what a node said that its replica of a shard comes to, once all entries up
+// to one are applied.
+type State struct {
+	At          time.Time `json:"at"`
+	Node        string    `json:"node"`
+	Shard       int       `json:"shard"`
+	Incarnation uint32    `json:"incarnation"`
+	Applied     uint64    `json:"applied"`
+	Digest      string    `json:"digest"`
+}
+
+// Voting is who has a vote in a shard by the word of who leads it, from when it was
+// first said until it was last said.
+type Voting struct {
+	From        time.Time `json:"from"`
+	To          time.Time `json:"to"`
+	Shard       int       `json:"shard"`
+	Incarnation uint32    `json:"incarnation"`
+	Term        uint64    `json:"term"`
+	Leader      string    `json:"leader"`
+	Voters      []string  `json:"voters"`
+	Live        int       `json:"live"` // nodes that were meant to be there
+}
+
+// Twin is a second process that was started with a running node's data.
+type Twin struct {
+	At     time.Time `json:"at"`
+	Node   string    `json:"node"`
+	Served bool      `json:"served"` // it did not end
+	Words  string    `json:"words"`  // with which it ended
+}
+
 // Run is a whole run.
 type Run struct {
 	Scenario    string    `json:"scenario"`
@@ -152,6 +186,9 @@ type Run struct {
 	Reads   []Read     `json:"reads"`  // while the traffic ran
 	Samples []Sample   `json:"samples"`
 	Leaders []Leader   `json:"leaders"`
+	States  []State    `json:"states"`
+	Votings []Voting   `json:"votings"`
+	Twins   []Twin     `json:"twins"`
 	First   []Dump     `json:"first"` // before the traffic began
 	Last    []Dump     `json:"last"`
 	Trouble []string   `json:"trouble"` // what the harness itself could not do

@@ -12,7 +12,8 @@ import (
 const (
 	more        = 100 // goroutines, and descriptors
 	moreMemory  = 256 << 20
-	leftByATurn = 2 // of each: the client's connection is kept for the next request, and the backend's
+	moreDisk    = 64 << 20 // logs are cut after ten thousand entries, and the file keeps the room
+	leftByATurn = 2        // of each: the client's connection is kept for the next request, and the backend's
 )
 
 // bounded is P10: of each node, what it had before the traffic against what it
@@ -35,7 +36,8 @@ func bounded(t *trial, f *finding) {
 		if t.Level == "inside" {
 			beyond = (t.Nodes+t.Backends)*more + 2*leftByATurn*t.peak("") // of clients and backends, too
 		}
-		most.Routines, most.Files, most.Memory = max(most.Routines, b.Routines), max(most.Files, b.Files), max(most.Memory, b.Memory)
+		most.Routines, most.Files = max(most.Routines, b.Routines), max(most.Files, b.Files)
+		most.Memory, most.Disk = max(most.Memory, b.Memory), max(most.Disk, b.Disk)
 		if b.Routines > a.Routines*3/2+beyond {
 			f.breach(where{at: b.At, node: node}, "%s has %d goroutines, and had %d at first", node, b.Routines, a.Routines)
 		}
@@ -45,8 +47,11 @@ func bounded(t *trial, f *finding) {
 		if b.Memory > a.Memory*2+moreMemory {
 			f.breach(where{at: b.At, node: node}, "%s has %d MiB, and had %d at first", node, b.Memory>>20, a.Memory>>20)
 		}
+		if b.Disk > a.Disk*2+moreDisk {
+			f.breach(where{at: b.At, node: node}, "%s has %d MiB in its data directory, and had %d at first", node, b.Disk>>20, a.Disk>>20)
+		}
 	}
-	f.number("at the end up to %d goroutines, %d descriptors, %d MiB", most.Routines, most.Files, most.Memory>>20)
+	f.number("at the end up to %d goroutines, %d descriptors, %d MiB, and %.1f MiB of disk", most.Routines, most.Files, most.Memory>>20, float64(most.Disk)/(1<<20))
 }
 
 // peak is how many turns there were at once, of a node or, where it has no name, of

@@ -23,6 +23,9 @@ const (
 	Recover  = "recover"
 	Kill     = "kill"
 	Upgrade  = "upgrade"
+	States   = "states"
+	Voters   = "voters"
+	Data     = "data"
 )
 
 // rule is one promise and who looks after it.
@@ -42,7 +45,7 @@ func rules() []rule {
 		{"P7", "a broken stream looks broken; what a backend may have begun is not sent again", ending},
 		{"P8", "a client that leaves frees its backend", letGo},
 		{"P9", "counts are exact, and zero when nothing runs", counts},
-		{"P10", "goroutines, descriptors and memory are bounded", bounded},
+		{"P10", "goroutines, descriptors, memory and disk are bounded", bounded},
 		{"P11", "what cannot be served is told at once; goodput does not fall", shed},
 		{"P12", "one cluster, and nobody else's", closed},
 		{Leaders, "at most one leader of a shard in a term", reigns},
@@ -52,6 +55,9 @@ func rules() []rule {
 		{Recover, "after the last fault all is well in time", recovered},
 		{Kill, "after a node's death its turns are served elsewhere within a second", killed},
 		{Upgrade, "while another process becomes a node, who comes in is served, and no session moves", handedOver},
+		{States, "replicas that have applied the same entries are alike", alike},
+		{Voters, "no shard has two majorities, nor for long fewer voters than there are nodes for", voters},
+		{Data, "a data directory is one process's", once},
 	}
 }
 

@@ -72,8 +72,15 @@ func peace() *tale {
 			t.Samples = append(t.Samples, history.Sample{At: at(float64(s)), Node: node, Up: true, Alive: 3, Routines: 200, Files: 80, Memory: 50 << 20})
 		}
 		t.Leaders = append(t.Leaders, history.Leader{Shard: 1, Incarnation: 1, Term: uint64(len(t.Last)), Node: node})
+		t.States = append(t.States, history.State{At: at(20), Node: node, Shard: 1, Incarnation: 1, Applied: 63, Digest: "aa"})
 	}
+	t.votes(1, 59, 3, "n1", "n1 n2 n3")
 	return t
+}
+
+// votes are the voters of shard 1 by the word of who leads it.
+func (t *tale) votes(from, to float64, term uint64, leader, voters string) {
+	t.Votings = append(t.Votings, history.Voting{From: at(from), To: at(to), Shard: 1, Incarnation: 1, Term: term, Leader: leader, Voters: strings.Fields(voters), Live: 3})
 }
 
 func dump(node string, when time.Time) history.Dump {
@@ -332,6 +339,39 @@ func TestCheckersCatch(t *testing.T) {
 			t.turn("x", "", "n2", "b1", 0, "no_key", 31, 36)
 			t.Served[len(t.Served)-1].Start = at(35)
 		}, "kill"},
+		{"replicas that drift apart", func(t *tale) {
+			t.States = append(t.States, history.State{At: at(30), Node: "n2", Shard: 1, Incarnation: 1, Applied: 63, Digest: "bb"})
+		}, "states"},
+		{"a replica that says two things", func(t *tale) {
+			t.States = append(t.States, history.State{At: at(30), Node: "n1", Shard: 1, Incarnation: 1, Applied: 63, Digest: "bb"})
+		}, "states"},
+		{"replicas of another incarnation", func(t *tale) {
+			t.States = append(t.States, history.State{At: at(30), Node: "n2", Shard: 1, Incarnation: 2, Applied: 63, Digest: "bb"})
+		}, ""},
+		{"two majorities", func(t *tale) { t.votes(30, 40, 5, "n4", "n4 n5") }, "voters"},
+		{"two leaders who share a voter", func(t *tale) { t.votes(30, 40, 5, "n2", "n2 n3 n4") }, ""},
+		{"one majority after the other", func(t *tale) { t.Votings[0].To = at(29); t.votes(30, 40, 5, "n4", "n4 n5 n6") }, ""},
+		{"too many voters", func(t *tale) { t.Votings[0].To = at(29); t.votes(30, 40, 5, "n2", "n1 n2 n3 n4 n5") }, "voters"},
+		{"a voter that is not replaced", func(t *tale) { t.Votings[0].To = at(5); t.votes(6, 70, 5, "n2", "n2 n3") }, "voters"},
+		{"a voter that is replaced in time", func(t *tale) {
+			t.Votings[0].To = at(5)
+			t.votes(6, 50, 5, "n2", "n2 n3")
+			t.votes(50, 70, 5, "n2", "n2 n3 n4")
+		}, ""},
+		{"a voter whose node is down", func(t *tale) {
+			t.Votings[0].To = at(5)
+			t.votes(6, 70, 5, "n2", "n2 n3")
+			t.fault(history.Kill, 5, 40, "n1", "n1")
+		}, ""},
+		{"a directory that two have", func(t *tale) { t.Twins = append(t.Twins, history.Twin{At: at(30), Node: "n1", Served: true}) }, "data"},
+		{"a directory that is refused", func(t *tale) {
+			t.Twins = append(t.Twins, history.Twin{At: at(30), Node: "n1", Words: "data directory /d: lock: another starling has it"})
+		}, ""},
+		{"a second process that ends for another reason", func(t *tale) {
+			t.Twins = append(t.Twins, history.Twin{At: at(30), Node: "n1", Words: "bind: address in use"})
+		}, "data"},
+		{"a disk that fills", func(t *tale) { t.Samples[len(t.Samples)-1].Disk = 80 << 20 }, "P10"},
+
 		{"another process becomes a node", func(t *tale) { t.fault(history.HandOver, 30, 31, "n1") }, ""},
 		{"and cuts a stream", func(t *tale) {
 			breaks(t.turn("x", "", "n1", "b1", 0, "no_key", 30, 31))

@@ -1,0 +1,137 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-lb/starling/testcluster/chaos/history"
+)
+
+// alike looks at what nodes said, while all ran, that their replicas come to: what has
+// applied the same entries is the same.
+func alike(t *trial, f *finding) {
+	type point struct {
+		shard       int
+		incarnation uint32
+		applied     uint64
+	}
+	first, compared := map[point]history.State{}, map[point]bool{}
+	for _, s := range t.States {
+		p := point{s.Shard, s.Incarnation, s.Applied}
+		was, known := first[p]
+		switch {
+		case !known:
+			first[p] = s
+		case was.Node == s.Node && was.Digest == s.Digest:
+		default:
+			if compared[p] = true; was.Digest != s.Digest {
+				f.breach(where{at: s.At, node: s.Node}, "shard %d, incarnation %d, after entry %d: the replica of %s comes to %s, that of %s to %s", s.Shard, s.Incarnation, s.Applied, s.Node, s.Digest, was.Node, was.Digest)
+			}
+		}
+	}
+	f.number("%d entries after which a replica said what it comes to, %d of them of two nodes or more", len(first), len(compared))
+}
+
+const (
+	mostVoters = 3 + 1       // replicas that have a vote, and one while they are exchanged
+	understaff = time.Minute // for which a shard may have fewer voters than there are nodes for, though nobody is hurt
+)
+
+// voters is about who has a vote in a shard, by the word of those who lead it.
+func voters(t *trial, f *finding) {
+	byShard, most := map[string][]history.Voting{}, 0
+	for _, v := range t.Votings {
+		if most = max(most, len(v.Voters)); len(v.Voters) > mostVoters {
+			f.breach(where{at: v.From}, "shard %d has %d voters: %s", v.Shard, len(v.Voters), strings.Join(v.Voters, " "))
+		}
+		key := fmt.Sprintf("%d of %d", v.Shard, v.Incarnation)
+		byShard[key] = append(byShard[key], v)
+	}
+	short := time.Duration(0)
+	for _, all := range byShard {
+		slices.SortStableFunc(all, func(a, b history.Voting) int { return a.From.Compare(b.From) })
+		for i, a := range all {
+			for _, b := range all[i+1:] {
+				if b.From.Before(a.To) && apartFrom(a, b) {
+					f.breach(where{at: b.From}, "shard %d has two majorities: %s leads %s in term %d, and at once %s leads %s in term %d", a.Shard, a.Leader, strings.Join(a.Voters, " "), a.Term, b.Leader, strings.Join(b.Voters, " "), b.Term)
+				}
+			}
+		}
+		short = max(short, t.understaffed(f, all))
+	}
+	f.number("%d sets of voters in %d shards, %d voters at most, %.1fs at most with fewer than there are nodes for", len(t.Votings), len(byShard), most, short.Seconds())
+}
+
+// apartFrom tells whether one of two leaders could have a majority of voters who have
+// no vote by the other's word. One that is cut off may for a lease not know of a step.
+func apartFrom(a, b history.Voting) bool {
+	if a.Term == b.Term {
+		return false // which `leaders` looks for
+	}
+	return 2*beyond(a.Voters, b.Voters) > len(a.Voters) || 2*beyond(b.Voters, a.Voters) > len(b.Voters)
+}
+
+// beyond is how many of some are not among others.
+func beyond(some, others []string) (n int) {
+	for _, v := range some {
+		if !slices.Contains(others, v) {
+			n++
+		}
+	}
+	return n
+}
+
+// understaffed is for how long a shard had fewer voters than there were nodes for,
+// while nothing happened that speaks for it.
+func (t *trial) understaffed(f *finding, all []history.Voting) (longest time.Duration) {
+	var since time.Time
+	for _, v := range all {
+		want := min(3, v.Live)
+		if want == 2 {
+			want = 1 // two could not go on without each other
+		}
+		switch {
+		case len(v.Voters) >= want:
+			since = time.Time{}
+			continue
+		case since.IsZero():
+			since = v.From
+		}
+		for _, h := range t.Faults { // from when the last one is over
+			if h.Kind != history.Backend && h.Kind != history.Traffic && h.Began.Before(v.To) {
+				if since = later(since, h.Ended); h.Ended.IsZero() {
+					since = v.To
+				}
+			}
+		}
+		d := v.To.Sub(since)
+		if longest = max(longest, d); d > understaff {
+			f.breach(where{at: v.To}, "shard %d has %d voters for %v, and there are %d nodes: %s", v.Shard, len(v.Voters), d.Round(time.Second), v.Live, strings.Join(v.Voters, " "))
+			since = v.To
+		}
+	}
+	return longest
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// once is about second processes that were started with the data of a node that ran:
+// each must end at once, and say that it is the directory.
+func once(t *trial, f *finding) {
+	for _, w := range t.Twins {
+		switch {
+		case w.Served:
+			f.breach(where{at: w.At, node: w.Node}, "a second process serves with the data of %s", w.Node)
+		case !strings.Contains(w.Words, "another starling has it"):
+			f.breach(where{at: w.At, node: w.Node}, "a second process went on with the data of %s, and ended for another reason: %s", w.Node, w.Words)
+		}
+	}
+	f.number("%d second processes refused", len(t.Twins))
+}

@@ -1,0 +1,205 @@
+package moving_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-lb/starling/node"
+	"github.com/starling-lb/starling/proxy"
+	"github.com/starling-lb/starling/testcluster/llm"
+)
+
+// chats are sessions that stream all the time, with short pauses.
+type chats struct {
+	*stage
+	mu    sync.Mutex // guards what follows
+	homes map[string]string
+	wrong []string
+}
+
+// run is one session's life, at one node after the other.
+func (k *chats) run(ctx context.Context, session string) {
+	for i := 0; ; i++ {
+		home, err := k.turn(ctx, i%nodes, session, chatTokens)
+		if ctx.Err() != nil {
+			return
+		}
+		k.mu.Lock()
+		if k.homes[session] = home; err != nil {
+			k.wrong = append(k.wrong, fmt.Sprintf("%s: %v", session, err))
+		}
+		k.mu.Unlock()
+		if !rest(ctx, 20*time.Millisecond) {
+			return
+		}
+	}
+}
+
+// chatTokens is a turn's length: a second where ten run, so that twelve sessions are
+// some 15 requests a second.
+const chatTokens = 48
+
+// at is how many sessions had their last turn at a backend.
+func (k *chats) at(id string) (n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, home := range k.homes {
+		if home == id {
+			n++
+		}
+	}
+	return n
+}
+
+// spike has requests come to some nodes, which belong to no session and take next to
+// no time, until its end is called.
+func (s *stage) spike(t *testing.T, at ...int) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for w := range 8 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Node(at[w%len(at)]).URL()+"/v1/models", nil)
+				if err != nil {
+					panic(err)
+				}
+				if resp, err := s.client.Do(req); err == nil {
+					_, _ = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+				}
+				rest(ctx, 10*time.Millisecond)
+			}
+		})
+	}
+	return func() {
+		cancel()
+		all.Wait()
+	}
+}
+
+// looks is how often the planner looked, with what result.
+func (s *stage) looks(t *testing.T, reason string) float64 {
+	t.Helper()
+	return s.everywhere(t, "starling_rebalance_looks_total", fmt.Sprintf("reason=%q", reason))
+}
+
+// TestTenAndTwo on real streams through three nodes: ten sessions are on one backend
+// and two on another of equal ones. The imbalance is seen, and a session moves; then
+// requests without a session come, to the nodes that do not plan, and as long as they
+// come none moves; then another does. None is cut, all remain, and the backends are
+// more alike.
+func TestTenAndTwo(t *testing.T) {
+	s := newStage(t, 2, llm.Options{Knee: 1, Speed: 10}, func(cfg *node.Config, p *proxy.PoolConfig) {
+		cfg.Shards.Count = 1
+		p.Policy = "least_connections" // by p2c, heavy turns would move sessions, too
+		p.Placement.Knee = 1
+		r := &p.Rebalance
+		r.Interval, r.MinResidence, r.MaxRate = 300*time.Millisecond, 0, 60
+		r.Share = 0.04 // so that there is time for a spike between one move and the next
+	})
+	s.rebalance(t, false)
+	k := &chats{stage: s, homes: map[string]string{}}
+	end := k.begin(t)
+	defer end()
+	eventually(t, patience, func() string {
+		if a, b := k.at("b1"), k.at("b2"); a != 10 || b != 2 {
+			return fmt.Sprintf("%d sessions are at b1 and %d at b2, before any may move", a, b)
+		}
+		return ""
+	})
+	leads := s.leader(t)
+	before := s.pool(t, leads).StepTimeCV
+	s.rebalance(t, true)
+	eventually(t, patience, func() string {
+		if s.looks(t, "moved") == 0 {
+			return fmt.Sprintf("no move was planned: %s", s.pool(t, leads).Rebalance.Reason)
+		}
+		return ""
+	})
+	k.rests(t, leads)
+	eventually(t, 2*patience, func() string {
+		if n := k.at("b1"); n > 8 {
+			return fmt.Sprintf("%d sessions are at b1; the planner says %q", n, s.pool(t, leads).Rebalance.Reason)
+		}
+		return ""
+	})
+	eventually(t, patience, func() string {
+		if after := s.pool(t, leads).StepTimeCV; after >= before {
+			return fmt.Sprintf("the step times' cv was %.2f and is %.2f", before, after)
+		}
+		return ""
+	})
+	s.rebalance(t, false)
+	end()
+	a, b := k.at("b1"), k.at("b2")
+	if a+b != 12 || len(k.wrong) > 0 || s.everywhere(t, "starling_move_cut_streams_total") > 0 {
+		t.Errorf("%d sessions are at b1 and %d at b2; wrong: %q", a, b, k.wrong)
+	}
+	for _, reason := range []string{"once", "share", "moved", "spike"} {
+		if s.looks(t, reason) == 0 || s.log.has("pool="+pool, "shard=1", "reason="+reason, "step_time_cv=") == 0 {
+			t.Errorf("%q: the metric has %v looks, the log %d", reason, s.looks(t, reason), s.log.has("reason="+reason))
+		}
+	}
+}
+
+// begin has ten sessions live at one backend and two at the other, and all of them
+// talk.
+func (k *chats) begin(t *testing.T) (end func()) {
+	t.Helper()
+	for i := range 12 {
+		session, to := fmt.Sprint("s", i), "b1"
+		if i >= 10 {
+			to = "b2"
+		}
+		home, err := k.turn(t.Context(), i%nodes, session, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if home != to {
+			k.move(t, session, to)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var lives sync.WaitGroup
+	for i := range 12 {
+		lives.Go(func() { k.run(ctx, fmt.Sprint("s", i)) })
+	}
+	return func() {
+		cancel()
+		lives.Wait()
+	}
+}
+
+// rests checks that a spike at nodes that lead nothing has the leader plan no moves,
+// and say why.
+func (k *chats) rests(t *testing.T, leads int) {
+	t.Helper()
+	end := k.spike(t, (leads+1)%nodes, (leads+2)%nodes)
+	defer end()
+	eventually(t, patience, func() string {
+		if k.looks(t, "spike") == 0 {
+			return fmt.Sprintf("no spike is seen; the planner says %q", k.pool(t, leads).Rebalance.Reason)
+		}
+		return ""
+	})
+	moved, seen := k.looks(t, "moved"), k.looks(t, "spike")
+	eventually(t, patience, func() string {
+		if more := k.looks(t, "spike") - seen; more < 4 {
+			return fmt.Sprintf("the spike is seen %v times more; the planner says %q", more, k.pool(t, leads).Rebalance.Reason)
+		}
+		return ""
+	})
+	if now := k.looks(t, "moved"); now != moved {
+		t.Errorf("%v moves were planned in a spike", now-moved)
+	}
+	if said := k.pool(t, leads).Rebalance; !strings.Contains(said.Reason, "spike") || said.LastDecision == nil {
+		t.Errorf("in a spike the leader says %+v", said)
+	}
+}
