@@ -5,7 +5,7 @@ FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
 .PHONY: netns model browser chaos sessions
-.PHONY: membership
+.PHONY: membership figures
 .PHONY: alerts
 .PHONY: help build demo test race soak clients fuzz bench sim replay stall hostile ordinary upgrades release audit lint format vet staticcheck ci clean
 
@@ -37,6 +37,9 @@ fuzz: ## every fuzz function there is, FUZZTIME (10s) each
 bench: build ## CPU per request beside nginx and HAProxy, Linux; see BENCHFLAGS=-h
 	$(GO) run ./testcluster/bench $(BENCHFLAGS)
 	$(GO) run ./testcluster/bench/gossip $(GOSSIPFLAGS)
+
+figures: ## what sessions cost beside their limits, half a minute on a quiet machine; see FIGUREFLAGS=-h
+	$(GO) run ./testcluster/figures $(FIGUREFLAGS)
 
 sim: ## placement in virtual time beside an all-knowing oracle; writes docs/balance.md; see SIMFLAGS=-h
 	$(GO) run ./testcluster/sim/show $(SIMFLAGS)

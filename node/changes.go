@@ -29,7 +29,8 @@ type changes struct {
 	pools   map[string]poolSight
 	moves   map[string]shards.Moves
 	phase   api.DrainPhase
-	unready string // why the node shall get no traffic; "": it may
+	elders  map[uint64]api.Elder // by boot
+	unready string               // why the node shall get no traffic; "": it may
 	done    chan struct{}
 }
 
@@ -66,6 +67,7 @@ func (c *changes) lookLoop(ctx context.Context) {
 func (c *changes) look() {
 	c.lookAtDrain()
 	c.lookAtReadiness()
+	c.lookAtElders()
 	c.lookAtPools()
 	if q := c.n.quorum.Load(); q != nil {
 		c.lookAtLeaders(q.Leaders())
@@ -97,6 +99,21 @@ func (c *changes) lookAtReadiness() {
 		e.From, e.To, e.Reason = e.To, e.From, "it may get traffic"
 	}
 	c.n.journal.Add(e)
+}
+
+// lookAtElders tells which older process of the node has ended.
+func (c *changes) lookAtElders() {
+	was := c.elders
+	c.elders = map[uint64]api.Elder{}
+	list, _, _ := c.n.elders()
+	for _, e := range list {
+		c.elders[e.Boot] = e
+	}
+	for boot, e := range was {
+		if _, lives := c.elders[boot]; !lives {
+			c.n.sayUpgrade("", "", fmt.Sprintf("process %d (%s), which carried the streams from before the upgrade, has ended", e.PID, e.Version))
+		}
+	}
 }
 
 func (n *Node) poolSights() map[string]poolSight {

@@ -2,6 +2,8 @@ package node
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 
 	"github.com/starling-lb/starling/node/admin"
@@ -35,6 +37,26 @@ func (n *Node) told(e backend.Event) {
 		kind = api.PanicEvent
 	}
 	n.journal.Add(api.Event{Kind: kind, Time: e.At, Pool: e.Pool, Backend: e.Backend, From: string(e.From), To: string(e.To), Panic: e.Panic, Reason: e.Reason})
+}
+
+// sayUpgrade notes how far an upgrade is: the first line says it. from and to are
+// versions; empty: it says nothing of them.
+func (n *Node) sayUpgrade(from, to, what string) {
+	line, _, _ := strings.Cut(what, "\n")
+	n.journal.Add(api.Event{Kind: api.UpgradeEvent, Node: n.cfg().Node.Name, From: from, To: to, Reason: line})
+}
+
+// sayTakenOver notes that this process is the node that another one was.
+func (n *Node) sayTakenOver() {
+	if n.opt.Before == nil {
+		return
+	}
+	from, text := "", fmt.Sprintf("process %d took over", os.Getpid())
+	for _, e := range n.links.Load().Elders() {
+		from = e.Version
+		text += fmt.Sprintf("; process %d carries %d streams to their end", e.PID, e.InFlight)
+	}
+	n.sayUpgrade(from, Version().Version, text)
 }
 
 // sayReload notes what came of a reload, and tells a supervisor: the first line says it.

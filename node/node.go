@@ -92,6 +92,7 @@ type Node struct {
 	heritage  heritage
 	handed    handed
 	heeded    map[string]meta.Word // of operators on ejections, by backend; the supply's lock guards it
+	telling   sync.Mutex           // held while this node has the others do something
 	asking    chan struct{}        // one place per question about all nodes that is under way
 
 	mu      sync.Mutex
@@ -236,6 +237,7 @@ func (n *Node) Start(ctx context.Context) error {
 	n.ready = true
 	n.mu.Unlock()
 	n.serveOn()
+	n.sayTakenOver()
 	n.log.Info("serving", "node", n.cfg().Node.Name, "id", n.dir.id, "proxy", n.ProxyAddrs(), "admin", n.AdminAddr())
 	return nil
 }
@@ -286,8 +288,12 @@ func (n *Node) cfg() *Config { return n.conf.Load() }
 // end. What still runs then is cut; Drained counts
 // it.
 func (n *Node) Stop(ctx context.Context) error {
+	handed := n.HandedOver()
 	n.endUpgrades()
 	if n.HandedOver() {
+		if !handed { // just now: who said so meant the node
+			n.upgrade.heir.End()
+		}
 		return n.depart(ctx)
 	}
 	began := time.Now()

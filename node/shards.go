@@ -52,7 +52,7 @@ func (n *Node) remember(ctx context.Context) error {
 	if c := n.cfg().Cluster; c.On() {
 		o.RPC, o.Expect, o.Around = c.rpc(), c.BootstrapExpect, around{n}
 		o.Names, o.Changed, o.Failed, o.Aside = n.named, n.agreedOn, n.diskFailed, n.isAside()
-		o.Look = n.lookedAt
+		o.Look, o.Order = n.lookedAt, n.toldTo
 		if len(c.Seeds) > 0 {
 			o.Wait = lookAround
 		}

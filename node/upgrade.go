@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,8 @@ type upgrade struct {
 
 	trials []trial // that were under way when this one let go
 
+	startTime, openTime time.Duration // 0: the usual
+
 	heir *handover.Heir     // that is the node now
 	link *handover.Link     // to whoever is the node by now
 	stay *os.File           // says that this process lives
@@ -63,6 +66,9 @@ func (n *Node) Upgrade(ctx context.Context) (api.Upgraded, error) {
 	if n.opt.Program.Path == "" {
 		return api.Upgraded{}, refuse(admin.Conflict, "this node is not a process of its own; start it with starling serve")
 	}
+	if err := mayBeFollowed(os.Getpid()); err != nil {
+		return api.Upgraded{}, err
+	}
 	u := &n.upgrade
 	if !u.one.TryLock() {
 		return api.Upgraded{}, refuse(admin.Conflict, "an upgrade is under way already")
@@ -77,11 +83,13 @@ func (n *Node) Upgrade(ctx context.Context) (api.Upgraded, error) {
 	n.supply.freeze(true)
 	began := time.Now()
 	n.log.Info("upgrading", "program", n.opt.Program.Path, "streams", n.proxy.InFlight())
+	n.sayUpgrade("", "", fmt.Sprintf("process %d has %s started, to take over", os.Getpid(), n.opt.Program.Path))
 	waited, err := n.handOver(ctx)
 	if err != nil {
 		n.supply.freeze(false)
 		n.beginReloads()
 		n.log.Error("the upgrade failed, and this process goes on as before", "err", err)
+		n.sayUpgrade("", "", fmt.Sprintf("the upgrade failed, and the node goes on as before: %v", err))
 		return api.Upgraded{}, refuse(admin.Conflict, "the upgrade failed, and the node goes on as before: %v", err)
 	}
 	got := api.Upgraded{
@@ -90,8 +98,28 @@ func (n *Node) Upgrade(ctx context.Context) (api.Upgraded, error) {
 	n.log.Info("another process is the node now", "pid", got.PID, "version", got.Version, "took", time.Since(began).Round(time.Millisecond),
 		"waited", waited.Round(time.Millisecond), "streams", got.Streams)
 	n.notify(fmt.Sprintf("MAINPID=%d", got.PID), "READY=1", "STATUS=upgraded")
+	n.sayUpgrade(Version().Version, got.Version, fmt.Sprintf("process %d is the node now; %d carries %d streams to their end", got.PID, os.Getpid(), got.Streams))
 	close(n.succeeded)
+	n.passReload()
 	return got, nil
+}
+
+// mayBeFollowed refuses where the new process would end with this one.
+func mayBeFollowed(pid int) error {
+	if pid == 1 {
+		return refuse(admin.Conflict, "this process is the first of its container, which ends with it, and the new process too; replace the container instead")
+	}
+	return nil
+}
+
+// passReload has the new process read its configuration again where somebody has asked
+// this one to since it reads none: the other one may have read it before.
+func (n *Node) passReload() {
+	select {
+	case <-n.reloads.soon:
+		n.upgrade.heir.Reload()
+	default:
+	}
 }
 
 // mayUpgrade notes how an upgrade is given up, or says why there is to be none.
@@ -135,7 +163,8 @@ func (n *Node) handOver(ctx context.Context) (waited time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	soon, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("the new process was not ready to begin within %v", startTime))
+	limit := cmp.Or(n.upgrade.startTime, startTime)
+	soon, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the new process was not ready to begin within %v", limit))
 	defer cancel()
 	if err := heir.AwaitTake(soon); err != nil {
 		return 0, heir.Undo(err)
@@ -146,7 +175,8 @@ func (n *Node) handOver(ctx context.Context) (waited time.Duration, err error) {
 		err = heir.Undo(err)
 		return 0, errors.Join(err, n.takeAllBack(spare))
 	}
-	soon, cancel = context.WithTimeoutCause(ctx, openTime, fmt.Errorf("the new process did not serve within %v", openTime))
+	limit = cmp.Or(n.upgrade.openTime, openTime)
+	soon, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("the new process did not serve within %v", limit))
 	defer cancel()
 	if err = n.cede(soon, heir); err != nil {
 		err = heir.Undo(err)

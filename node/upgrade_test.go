@@ -3,8 +3,13 @@ package node
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/starling-lb/starling/node/admin"
 	"github.com/starling-lb/starling/node/handover"
@@ -18,6 +23,12 @@ func TestUpgradeThatCannotBegin(t *testing.T) {
 	f := newFiled(t, twoPools)
 	if _, err := f.Upgrade(t.Context()); err == nil || !strings.Contains(err.Error(), "starling serve") {
 		t.Errorf("a node within another process: %v", err)
+	}
+	if err := mayBeFollowed(1); err == nil || !strings.Contains(err.Error(), "replace the container") {
+		t.Errorf("the first process of a container: %v", err)
+	}
+	if err := mayBeFollowed(2); err != nil {
+		t.Errorf("the second one: %v", err)
 	}
 	f.opt.Program = handover.Program{Path: "/nowhere/starling", Args: []string{"starling"}}
 	if _, err := f.Upgrade(t.Context()); err == nil || !strings.Contains(err.Error(), "start /nowhere/starling") {
@@ -41,6 +52,44 @@ func TestUpgradeThatCannotBegin(t *testing.T) {
 	}
 	if _, err := f.Upgrade(t.Context()); err == nil {
 		t.Error("a node that has ended was upgraded")
+	}
+}
+
+// Whatever the new process does instead of becoming the node, the old one is it again,
+// with its sessions, and nothing is left of the other.
+func TestUpgradeToWhatIsNoHeir(t *testing.T) {
+	f := newFiled(t, `
+pools:
+  p: {backends: [{id: b1, url: http://127.0.0.1:1}], health: {enabled: false}, sticky: {}}
+listeners:
+  - {address: 127.0.0.1:0}
+`)
+	f.upgrade.startTime, f.upgrade.openTime = 2*time.Second, time.Second
+	const took = `echo $$ >"$0"; read -r offer <&3; echo '{"word":"take"}' >&3; read -r yours <&3; `
+	for _, c := range []struct{ name, does, why string }{
+		{"hangs", `echo $$ >"$0"; exec sleep 100`, "the new process was not ready to begin within 2s"},
+		{"ends", `echo $$ >"$0"; exit 7`, "ended before it served (exit status 7)"},
+		{"hangs up, and lives", `echo $$ >"$0"; exec 3>&-; exec sleep 100`, "ended before it served (signal: killed)"},
+		{"talks nonsense", `echo $$ >"$0"; echo nonsense >&3; exec sleep 100`, "wait for take: invalid character"},
+		{"is too early", `echo $$ >"$0"; echo '{"word":"ready"}' >&3; exec sleep 100`, `says "ready" where "take" is due`},
+		{"takes all, and hangs", took + `exec sleep 100`, "the new process did not serve within 1s"},
+		{"takes all, and ends", took + `exit 8`, "ended before it served (exit status 8)"},
+	} {
+		pid := filepath.Join(t.TempDir(), "pid")
+		f.opt.Program = handover.Program{Path: "/bin/sh", Args: []string{"sh", "-c", c.does, pid}}
+		if _, err := f.Upgrade(t.Context()); err == nil || !strings.Contains(err.Error(), c.why) {
+			t.Errorf("one that %s: %v, want %q", c.name, err, c.why)
+		}
+		text, err := os.ReadFile(pid)
+		if n, bad := strconv.Atoi(strings.TrimSpace(string(text))); err != nil || bad != nil || syscall.Kill(n, 0) == nil {
+			t.Errorf("one that %s: process %q is left, %v, %v", c.name, text, err, bad)
+		}
+		if err := f.Ready(); err != nil { // it is, when the upgrade has failed
+			t.Errorf("after one that %s: %v", c.name, err)
+		}
+		if _, err := f.Reload(t.Context()); err != nil {
+			t.Errorf("after one that %s: %v", c.name, err)
+		}
 	}
 }
 

@@ -105,11 +105,15 @@ func (r *reloads) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(d[2], prometheus.GaugeValue, float64(r.at.UnixMilli())/1000)
 }
 
-// ReloadSoon has the file read again, by another goroutine.
+// ReloadSoon has the file read again, by another goroutine, or by the process that is
+// the node.
 func (n *Node) ReloadSoon() {
 	select {
 	case n.reloads.soon <- struct{}{}:
 	default: // it will be anyway
+	}
+	if n.HandedOver() {
+		n.passReload()
 	}
 }
 

@@ -3,6 +3,7 @@ package shards
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -118,28 +119,56 @@ func (r *Router) wait(pool string) time.Duration {
 }
 
 // reconcile offers the provisional choices of a section whose leader is back: the
-// first that is offered becomes the binding, and the others learn it.
+// first that is offered becomes the binding, and the others learn it. What fails is
+// offered again by the next round.
 func (r *Router) reconcile(s *section) {
-	type offer struct {
-		session Key
-		backend string
+	if !s.offering.CompareAndSwap(false, true) {
+		return // the last round goes on
 	}
-	var offers []offer
+	r.begin(func() {
+		defer s.offering.Store(false)
+		offers := s.offers()
+		next := make(chan offer)
+		var all sync.WaitGroup
+		for range min(maxOffers, len(offers)) {
+			all.Go(func() {
+				for o := range next {
+					t := &Turn{r: r, s: s, session: o.session}
+					_, _, _ = t.put(r.ctx, question{ask: askBind, shard: s.shard, session: o.session, backend: o.backend}, r.Now()+askTime)
+				}
+			})
+		}
+		for _, o := range offers {
+			if !s.leased(r.Now()) || r.ctx.Err() != nil {
+				break
+			}
+			next <- o
+		}
+		close(next)
+		all.Wait()
+	})
+}
+
+// maxOffers is how many choices of a shard are offered at a time: on a machine so busy
+// that an answer takes a second, one after the other they would take minutes.
+const maxOffers = 64
+
+// offer is a choice that nobody has agreed to yet.
+type offer struct {
+	session Key
+	backend string
+}
+
+func (s *section) offers() (all []offer) {
 	for i := range s.stripes {
 		p := &s.stripes[i]
 		p.mu.Lock()
 		for k, l := range p.live {
-			if l.provisional != "" && len(offers) < maxKeys {
-				offers = append(offers, offer{k, l.provisional})
+			if l.provisional != "" && len(all) < maxKeys {
+				all = append(all, offer{k, l.provisional})
 			}
 		}
 		p.mu.Unlock()
 	}
-	for _, o := range offers {
-		if !s.leased(r.Now()) {
-			return // the next round goes on
-		}
-		t := &Turn{r: r, s: s, session: o.session}
-		_, _, _ = t.put(r.ctx, question{ask: askBind, shard: s.shard, session: o.session, backend: o.backend}, r.Now()+askTime) // what fails is offered again
-	}
+	return all
 }

@@ -179,6 +179,38 @@ func TestAvailableGoesOn(t *testing.T) {
 	})
 }
 
+// TestManyChoicesAreAgreedOn: a leader that is back, on a machine so busy that an
+// answer takes it most of a second, is offered many choices of one node, of sessions
+// that have no more turns. They become bindings within 30 s all the same.
+func TestManyChoicesAreAgreedOn(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		const many = 300
+		w.lead("")
+		w.wait(lease)
+		for i := range many {
+			w.at("d", "chat", fmt.Sprint("new", i), 3)
+		}
+		w.set(func() {
+			w.before = func(from, _ string, q question) <-chan struct{} {
+				if from != "d" || q.ask != askBind {
+					return nil
+				}
+				answered := make(chan struct{})
+				time.AfterFunc(700*time.Millisecond, func() { close(answered) })
+				return answered
+			}
+		})
+		if n := w.node("d").router.Counts().Provisional; n != many {
+			t.Fatalf("%d provisional choices, want %d", n, many)
+		}
+		w.lead("c")
+		w.wait(30 * time.Second)
+		if n := w.node("d").router.Counts().Provisional; n != 0 {
+			t.Errorf("%d of %d choices are not agreed on after 30 s", n, many)
+		}
+	})
+}
+
 // TestMove: a session goes where it is told, once its turn has ended, and every node
 // knows.
 func TestMove(t *testing.T) {

@@ -19,6 +19,8 @@ type section struct {
 	remade atomic.Bool  // and its next life has not been told of what runs here
 	silent atomic.Int64 // until then nobody is waited for: the last question had no answer
 
+	offering atomic.Bool // provisional choices are being offered
+
 	order sync.Mutex // one item of any feed at a time; taken first
 
 	mu      sync.Mutex // guards what follows

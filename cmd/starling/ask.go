@@ -102,7 +102,7 @@ func change(use, short, done string, args int, do func(context.Context, *client.
 		if err != nil {
 			return err
 		}
-		if err := do(c.Context(), node, args); err != nil {
+		if err := do(c.Context(), as(c, node), args); err != nil {
 			return err
 		}
 		said := done

@@ -23,8 +23,8 @@ func newBackend() *cobra.Command {
 		complete(change("remove ID", "Take a backend out of its pool; its streams run to their end", "removed", 1, removeBackend), backendIDs),
 		verb("drain", "Give a backend nothing new; its streams run to their end", "draining"),
 		verb("undrain", "Take a drain back", "takes streams again"),
-		verb("eject", "Take a backend out for a while, as failures would", "ejected"),
-		verb("admit", "Take an ejection back at once", "admitted"),
+		here(verb("eject", "Take a backend out for a while, as failures would, at all nodes", "ejected")),
+		here(verb("admit", "Take an ejection back at once, at all nodes", "admitted")),
 		verb("reset", "Take all decisions on a backend back", "as the configuration says"),
 		complete(change("weight ID WEIGHT", "Change a backend's share of new streams", "weight changed", 2, weighBackend), backendIDs),
 	)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // asMeddler has the test's own program be a process between a node and its heir, that
@@ -16,6 +17,7 @@ import (
 //	fails   kills the heir, and says that it failed
 //	deaf    likewise, says that it serves, and can hear no answer
 //	holds   does not pass that on, nor what comes after it, but for the elder's end
+//	waits   passes it on once the test says so
 const asMeddler = "STARLING_MEDDLES"
 
 // meddle returns the exit code.
@@ -50,19 +52,34 @@ func meddle(how string) int {
 			return 1
 		}
 		if strings.Contains(line, `"word":"ready"`) {
-			if how == "holds" {
-				fmt.Println("held")
+			switch fmt.Println("held"); how {
+			case "holds":
 				continue
+			case "waits":
+				awaitFile(os.Args[len(os.Args)-1] + ".go")
+			default:
+				end()
 			}
-			end()
-			if how == "deaf" {
+			switch how {
+			case "deaf":
 				_ = syscall.Shutdown(3, syscall.SHUT_RD) // the elder's end cannot write from here on
-			} else {
+			case "fails":
 				line = `{"word":"failed","why":"it was meddled with"}` + "\n"
 			}
 		}
 		if _, err := elder.WriteString(line); err != nil {
 			return 1
+		}
+	}
+}
+
+// awaitFile waits for a file by that name, which is beside the configuration.
+func awaitFile(name string) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for by := time.Now().Add(dayLimit); time.Now().Before(by); <-tick.C {
+		if _, err := os.Stat(name); err == nil {
+			return
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/starling-lb/starling/node/api"
 )
 
 // group are the processes of the node that live.
@@ -88,7 +90,7 @@ func signalled(t *testing.T, signal syscall.Signal, heir bool, after time.Durati
 	r.streams.Wait()
 	within(t, dayLimit, func() string {
 		left := r.group()
-		if s, err := r.status(); err == nil && !slices.Contains(told, s.Node.PID) {
+		if s, err := r.status(); err == nil && !slices.Contains(told, s.Node.PID) && slices.Contains(left, s.Node.PID) { // or the port is somebody else's by now
 			told = append(told, s.Node.PID)
 			_ = syscall.Kill(s.Node.PID, syscall.SIGTERM)
 		}
@@ -136,6 +138,60 @@ func TestUndoneBehindAScript(t *testing.T) {
 	r.streams.Wait()
 	if code := <-r.ended; code != 0 {
 		t.Errorf("it ended with %d", code)
+	}
+}
+
+// TestAskedDuringAnUpgrade: when the old process has let go of the node, and until its
+// last stream ends, it can be asked to reload: the new one does. It is not upgraded a
+// second time.
+func TestAskedDuringAnUpgrade(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.configure(alone, r.dir, r.pools("strict"))
+	r.start()
+	r.last("s")
+	elder := r.pid
+	reload := func(id string) {
+		r.configure(alone, r.dir, strings.Replace(r.pools("strict"), "[", fmt.Sprintf("[{id: %s, url: %q}, ", id, "http://127.0.0.1:1"), 1))
+		if err := syscall.Kill(elder, syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := func(text string) {
+		t.Helper()
+		within(t, dayLimit, func() string {
+			if !strings.Contains(r.log(), text) {
+				return fmt.Sprintf("the log lacks %q", text)
+			}
+			return ""
+		})
+	}
+	has := func(id string) {
+		t.Helper()
+		within(t, dayLimit, func() string { return r.lacksOf(id, func(api.Backend) bool { return true }) })
+	}
+	r.meddled("waits")
+	r.upgraded(func() {
+		r.signal(syscall.SIGUSR2)
+		in("held\n")
+		reload("while")
+		r.signal(syscall.SIGUSR2)
+		in("an upgrade is under way already")
+		if err := os.WriteFile(r.config+".go", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	has("while")
+	reload("after")
+	has("after")
+	if err := syscall.Kill(elder, syscall.SIGUSR2); err != nil {
+		t.Fatal(err)
+	}
+	in("this node is not up, or is about to end")
+	r.end()
+	r.streams.Wait()
+	if code := <-r.ended; code != 0 {
+		t.Errorf("the elder ended with %d", code)
 	}
 }
 

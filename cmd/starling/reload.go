@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,24 +20,41 @@ func newReload() *cobra.Command {
 			"while the node runs, nothing changes, and all of it is listed as by starling check.",
 		Args: cobra.NoArgs,
 	}, &a)
+	c.Flags().Bool("cluster", false, "every node of the cluster reads its own file, one after the other, until one refuses")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		node, err := a.client()
 		if err != nil {
 			return err
 		}
+		node.Wait(reloadTime)
 		var got api.Reloaded
-		if err := node.PostFor(c.Context(), &got, "reload"); err != nil {
+		if err := as(c, node).PostFor(c.Context(), &got, "reload"); err != nil {
 			return err
-		}
-		said := "is in force already"
-		if got.Changed {
-			said = "is in force now"
 		}
 		if a.json {
 			return json.NewEncoder(c.OutOrStdout()).Encode(got)
 		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "configuration %s %s\n", got.ConfigHash, said)
+		if got.Nodes == nil {
+			_, err = fmt.Fprintln(c.OutOrStdout(), reloadedText(got.ConfigHash, got.Changed))
+		}
+		for _, n := range got.Nodes {
+			text := reloadedText(n.ConfigHash, n.Changed)
+			if n.Error != "" {
+				text = n.Error
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s: %s\n", n.Name, text)
+		}
 		return err
 	}
 	return c
+}
+
+// reloadTime is for many nodes, one after the other.
+const reloadTime = 5 * time.Minute
+
+func reloadedText(hash string, changed bool) string {
+	if changed {
+		return "configuration " + hash + " is in force now"
+	}
+	return "configuration " + hash + " is in force already"
 }

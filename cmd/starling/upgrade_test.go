@@ -410,10 +410,12 @@ func TestAFailedUpgrade(t *testing.T) {
 	defer taken.Close()
 	r.configure(good, fmt.Sprintf("  - {address: %q}\n", taken.Addr())) // found out once the directory was handed over
 	fails("address already in use")
+	within(t, dayLimit, func() string { return r.tells("upgrade   n1: the upgrade failed", "exit status 7", "address already in use") })
 	r.configure(good, "")
 	within(t, dayLimit, func() string { return r.serves("s") })
 	r.staysPut("s")
 	r.upgraded(func() { r.command("upgrade") })
+	within(t, dayLimit, func() string { return r.tells("took over; process", "carries 1 streams to their end") })
 	r.staysPut("s")
 	if n := stop(); n == 0 {
 		t.Error("nobody asked meanwhile")
@@ -421,6 +423,18 @@ func TestAFailedUpgrade(t *testing.T) {
 	r.end()
 	r.streams.Wait()
 	within(t, dayLimit, r.alone)
+	within(t, dayLimit, func() string { return r.tells("which carried the streams from before the upgrade, has ended") })
+}
+
+// tells is which of the words the node's events do not have.
+func (r *rig) tells(words ...string) string {
+	code, said := r.command("events", "--once", "--recent", "1000")
+	for _, w := range words {
+		if code != 0 || !strings.Contains(said, w) {
+			return fmt.Sprintf("exit %d, and the events do not say %q:\n%s", code, w, said)
+		}
+	}
+	return ""
 }
 
 // serves is what is wrong with a turn of a session.

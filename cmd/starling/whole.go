@@ -23,10 +23,19 @@ func limited(c *cobra.Command) *cobra.Command {
 	return c
 }
 
+// here gives an operator's verb of all nodes a flag to do it at one.
+func here(c *cobra.Command) *cobra.Command {
+	c.Flags().Bool("here", false, "the node that is asked does so alone, and keeps nothing of it")
+	return c
+}
+
 // as is a client that asks what the command's flags say.
 func as(c *cobra.Command, node *client.Client) *client.Client {
 	if all, err := c.Flags().GetBool("cluster"); err == nil && all {
 		node = node.With("scope", "cluster")
+	}
+	if alone, err := c.Flags().GetBool("here"); err == nil && alone {
+		node = node.With("scope", "node")
 	}
 	if c.Flags().Changed("limit") {
 		node = node.With("limit", c.Flags().Lookup("limit").Value.String())

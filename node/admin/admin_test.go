@@ -148,6 +148,10 @@ func (n *fakeNode) Upgrade(context.Context) (api.Upgraded, error) {
 func (n *fakeNode) Reload(context.Context) (api.Reloaded, error) {
 	return api.Reloaded{ConfigHash: "0a1b2c3d4e5f", Changed: true}, n.change("reload")
 }
+func (n *fakeNode) ReloadAll(context.Context) (api.Reloaded, error) {
+	all := []api.NodeReloaded{{ID: "n", Name: "lb-1", ConfigHash: "0a1b2c3d4e5f", Changed: true}, {ID: "m", Name: "lb-2", Error: "it is dead"}}
+	return api.Reloaded{ConfigHash: "0a1b2c3d4e5f", Changed: true, Nodes: all}, n.change("reload all")
+}
 
 func (n *fakeNode) ResetShard(_ context.Context, id string, empty bool) error {
 	if empty {

@@ -140,11 +140,19 @@ func (s *Server) resetShard(empty bool) func(*call) error {
 }
 
 func (s *Server) reload(c *call) error {
-	answer, err := s.opt.Node.Reload(s.ctx)
+	whole, err := c.whole(false)
 	if err != nil {
 		return err
 	}
-	s.note(c, "reload")
+	do, scope := s.opt.Node.Reload, ""
+	if whole {
+		do, scope = s.opt.Node.ReloadAll, "cluster"
+	}
+	answer, err := do(s.ctx)
+	if err != nil {
+		return err
+	}
+	s.note(c, "reload", "scope", scope)
 	return putJSON(&c.Response, answer)
 }
 

@@ -44,6 +44,9 @@ func TestOperator(t *testing.T) {
 		{"POST /v1/backends/b%2F1/undrain", "", "undrain b/1"},
 		{"POST /v1/backends/b1/eject", "", "eject b1"},
 		{"POST /v1/backends/b1/admit", "", "admit b1"},
+		{"POST /v1/backends/b1/eject?scope=cluster", "", "eject b1"},
+		{"POST /v1/backends/b1/eject?scope=node", "", "eject b1 here"},
+		{"POST /v1/backends/b1/admit?scope=node", "", "admit b1 here"},
 		{"POST /v1/backends/b1/reset", "", "reset b1"},
 		{"POST /v1/backends/b1/weight", `{"weight": 2}`, "weigh b1 2"},
 		{"POST /v1/pools/llm/backends", `{"url": "http://a:1"}`, "add llm {ID: URL:http://a:1 Weight:1 MaxStreams:0}"},
@@ -74,6 +77,10 @@ func TestReload(t *testing.T) {
 	status, _, text := operate(t, s, "POST /v1/reload", "")
 	if status != 200 || r.node.changed != "reload" || text != `{"config_hash":"0a1b2c3d4e5f","changed":true}`+"\n" {
 		t.Errorf("%d %q, changed %q", status, text, r.node.changed)
+	}
+	status, _, text = operate(t, s, "POST /v1/reload?scope=cluster", "")
+	if status != 200 || r.node.changed != "reload all" || !strings.Contains(text, `"nodes":[{"id":"n","name":"lb-1","config_hash":"0a1b2c3d4e5f","changed":true,"error":""}`) {
+		t.Errorf("of all: %d %q, changed %q", status, text, r.node.changed)
 	}
 	r.node.refusal = refuse(Conflict, "f.yaml:1: it is wrong")
 	if status, _, text = operate(t, s, "POST /v1/reload", ""); status != 409 || !strings.Contains(text, "f.yaml:1: it is wrong") {

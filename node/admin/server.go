@@ -80,7 +80,8 @@ type Operator interface {
 	StayNode(ctx context.Context) error
 	ResetShard(ctx context.Context, id string, empty bool) error
 	Reload(ctx context.Context) (api.Reloaded, error)
-	Upgrade(ctx context.Context) (api.Upgraded, error) // ends with the node, not with the client
+	ReloadAll(ctx context.Context) (api.Reloaded, error) // every node by its own file, until one refuses
+	Upgrade(ctx context.Context) (api.Upgraded, error)   // ends with the node, not with the client
 }
 
 // Verb is what an operator may do to a backend without saying more.

@@ -44,7 +44,7 @@ func (s *Server) changes() []route {
 		{method: "POST", path: "/v1/sessions/{pool}/{key}/move", do: s.moveSession, takes: api.Destination{}, says: "Move a session between two of its turns", codes: []Code{NotReady}},
 		{method: "POST", path: "/v1/shards/{id}/reset", do: s.resetShard(false), says: "Make a shard anew that has lost most of its replicas for good"},
 		{method: "POST", path: "/v1/shards/{id}/empty", do: s.resetShard(true), says: "Make a shard anew with nothing in it, that has lost all of its replicas for good"},
-		{method: "POST", path: "/v1/reload", do: s.reload, gives: api.Reloaded{}, says: "Read the configuration file again"},
+		{method: "POST", path: "/v1/reload", do: s.reload, query: []string{"scope"}, gives: api.Reloaded{}, says: "Read the configuration file again"},
 		{method: "POST", path: "/v1/upgrade", do: s.upgrade, gives: api.Upgraded{}, says: "Have a new process take this one's place"},
 		{method: "POST", path: "/v1/node/drain", do: s.ruleNode("drain", s.opt.Node.DrainNode), says: "Have the node take no new streams"},
 		{method: "POST", path: "/v1/node/undrain", do: s.ruleNode("undrain", s.opt.Node.StayNode), says: "Take a drain back, or a leave that is not over yet"},

@@ -282,4 +282,6 @@ type Config struct {
 type Reloaded struct {
 	ConfigHash string `json:"config_hash"` // of what is in force now
 	Changed    bool   `json:"changed"`     // it is not what was in force before
+
+	Nodes []NodeReloaded `json:"nodes,omitempty"` // with ?scope=cluster: every node, in the order in which they were asked
 }

@@ -22,6 +22,7 @@ const (
 	ReadyEvent    EventKind = "ready"    // this node may get traffic, or shall not any more
 	DrainEvent    EventKind = "drain"    // of this node
 	ReloadEvent   EventKind = "reload"   // of the configuration: reason says what came of it
+	UpgradeEvent  EventKind = "upgrade"  // of this node's process and program: reason says how far it is
 	OperatorEvent EventKind = "operator" // somebody had this node do something
 	LostEvent     EventKind = "lost"     // the reader missed some
 )
@@ -29,7 +30,7 @@ const (
 // EventKinds lists every EventKind.
 func EventKinds() []EventKind {
 	return []EventKind{
-		StateEvent, PanicEvent, PoolEvent, MoveEvent, MemberEvent, NodeEvent, LeaderEvent, StepEvent, ReadyEvent, DrainEvent, ReloadEvent, OperatorEvent, LostEvent,
+		StateEvent, PanicEvent, PoolEvent, MoveEvent, MemberEvent, NodeEvent, LeaderEvent, StepEvent, ReadyEvent, DrainEvent, ReloadEvent, UpgradeEvent, OperatorEvent, LostEvent,
 	}
 }
 

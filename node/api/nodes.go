@@ -15,3 +15,12 @@ type NodeAnswer struct {
 	Count  int64   `json:"count,omitempty"`  // of GET /v1/streams: how many it has, also those that are not listed
 	Status *Status `json:"status,omitempty"` // of GET /v1/status
 }
+
+// NodeReloaded is what one node said where all were to reload.
+type NodeReloaded struct {
+	ID         string `json:"id"`
+	Name       string `json:"name"`
+	ConfigHash string `json:"config_hash"` // of what is in force there now
+	Changed    bool   `json:"changed"`
+	Error      string `json:"error"` // why it was not asked; empty: it has reloaded
+}

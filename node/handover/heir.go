@@ -130,6 +130,12 @@ func (h *Heir) PID() int {
 // Ended is closed when the process has ended.
 func (h *Heir) Ended() <-chan struct{} { return h.ended }
 
+// End tells the process, which is the node by now, to end when it has drained.
+func (h *Heir) End() { _ = syscall.Kill(h.PID(), syscall.SIGTERM) }
+
+// Reload tells it to read its configuration again.
+func (h *Heir) Reload() { _ = syscall.Kill(h.PID(), syscall.SIGHUP) }
+
 // AwaitTake returns when the heir could begin.
 func (h *Heir) AwaitTake(ctx context.Context) error {
 	w, err := h.hear(ctx, wordTake)

@@ -93,7 +93,7 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 		}
 	}
 	if q.Open != nil {
-		r.Open = k.isOpen(*q.Open)
+		r.Open = k.isOpen(*q.Open) && !k.strange(*q.Open, from)
 	}
 	if m := k.Map(); m != nil && (m.Revision > q.Revision || q.Generation > 0 && m.Generation() > q.Generation) {
 		r.Map, r.Generation = m.Encode(), max(r.Generation, m.Generation())

@@ -65,17 +65,14 @@ func countRun(f files, m *Map, self string, run uint64) ([]uint64, error) {
 func (k *Keeper) LookBack(ctx context.Context) {
 	ctx, enough := context.WithTimeout(ctx, 2*lookTime)
 	defer enough()
-	own, peers := k.Map(), k.o.Neighbours.Peers()
-	for id, p := range peers {
+	own := k.Map()
+	for id, p := range k.o.Neighbours.Peers() {
 		if id == k.o.Self || !p.Alive || own == nil || ctx.Err() != nil {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, lookTime)
-		m, err := Ask(ctx, k.o.Neighbours, id, peers[k.o.Self].Node)
+		_, _ = k.ask(ctx, id, question{}) // what cannot be kept is told at the next one
 		cancel()
-		if err == nil && m.Cluster == own.Cluster {
-			_ = k.Take(m) // what cannot be kept is told at the next one
-		}
 	}
 }
 

@@ -96,6 +96,21 @@ func (k *Keeper) outlives(st Status) bool {
 	return m == nil || m.Generation() <= st.Incarnation
 }
 
+// strange tells whether a replica of this node is of another group than that of the
+// leader who asks for it, though of one shard and incarnation: two generations
+// have made it anew, each on its own. With what it promised there it must not be
+// a member here, and gets another life.
+func (k *Keeper) strange(r Own, leader string) bool {
+	st, open := k.o.Groups.Status(r.Shard)
+	if !open || st.Incarnation != r.Incarnation || len(st.Members) == 0 || slices.ContainsFunc(st.Members, func(m MemberStatus) bool { return m.Node == leader }) {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.doubted[r.id()] = true
+	return true
+}
+
 // listen heeds what gossip tells.
 func (k *Keeper) listen() {
 	for id, p := range k.o.Neighbours.Peers() {

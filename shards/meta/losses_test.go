@@ -18,11 +18,11 @@ import (
 // and recover meta. What they say is lost may be, and nothing else.
 type losses struct {
 	*world
-	known   map[int]uint32               // by shard: the incarnation that was seen last
+	groups  map[int][2]int               // by shard: the group that the map is about
 	decided map[uint32]map[string]uint64 // by generation: pools that were acknowledged, and in which revision
 	two     map[int]time.Duration        // by shard: since when two lead it that reach each other
 
-	fires, resets, empties, recoveries int
+	fires, resets, empties, recoveries, refused, twice int
 }
 
 // TestRandomLosses: in lives as of TestRandomLives, nodes are lost in numbers, some with
@@ -43,15 +43,19 @@ func TestRandomLosses(t *testing.T) {
 		seed := first + uint64(i)
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			w := lose(t, seed)
-			sum.fires, sum.resets, sum.empties, sum.recoveries = sum.fires+w.fires, sum.resets+w.resets, sum.empties+w.empties, sum.recoveries+w.recoveries
+			sum.fires, sum.resets, sum.empties = sum.fires+w.fires, sum.resets+w.resets, sum.empties+w.empties
+			sum.recoveries, sum.refused, sum.twice = sum.recoveries+w.recoveries, sum.refused+w.refused, sum.twice+w.twice
 		})
 	}
-	t.Logf("%d fires, %d resets, %d of them empty, %d recoveries", sum.fires, sum.resets, sum.empties, sum.recoveries)
+	t.Logf("%d fires, %d resets, %d of them empty, %d recoveries, %d of them not done, %d times on two nodes", sum.fires, sum.resets, sum.empties, sum.recoveries, sum.refused, sum.twice)
 }
 
 func lose(t *testing.T, seed uint64) *losses {
-	w := &losses{world: begin(t, seed, 4+int(seed%3), 5), known: map[int]uint32{}, decided: map[uint32]map[string]uint64{}, two: map[int]time.Duration{}}
-	w.each = w.look
+	w := &losses{world: begin(t, seed, 4+int(seed%3), 5), groups: map[int][2]int{}, decided: map[uint32]map[string]uint64{}, two: map[int]time.Duration{}}
+	w.each, w.births, w.acked, w.leaders = w.look, map[string]int{}, map[[2]int][]int{}, map[string]string{}
+	for i := range w.newest().Shards {
+		w.groups[i] = w.leads(i).group()
+	}
 	for range 20 {
 		w.decide()
 		if w.r.IntN(3) == 0 {
@@ -77,8 +81,8 @@ func lose(t *testing.T, seed uint64) *losses {
 		}
 		return w.well()
 	})
-	if w.kept() == 0 || w.steps < 20 {
-		t.Errorf("%d decisions are left and %d steps were taken: too few to show anything", w.kept(), w.steps)
+	if w.steps < 20 {
+		t.Errorf("%d steps were taken: too few to show anything", w.steps)
 	}
 	return w
 }
@@ -154,9 +158,6 @@ func (w *losses) of(generation uint32) map[string]uint64 {
 	return w.decided[generation]
 }
 
-// kept is how much of what was decided the newest map has to have.
-func (w *losses) kept() int { return len(w.decided[w.newest().Generation()]) }
-
 // operate is what operators do about what has no leader.
 func (w *losses) operate() {
 	if l := w.leads(0); l != nil && l.box.keeper.leads() {
@@ -171,21 +172,30 @@ func (w *losses) operate() {
 		return
 	}
 	by := w.candidates()
-	if len(by) == 0 {
-		return
+	switch {
+	case len(by) == 0:
+	case len(by) > 1 && w.r.IntN(3) == 0:
+		w.beginTwice(by[0], by[1])
+	default:
+		w.begins(by[0])
 	}
-	w.begins(by[0])
 }
 
-// metaIsLost tells whether so many of meta's voters are down that it cannot lead.
+// metaIsLost tells whether so many of meta's voters are down that it cannot lead, or
+// nobody that is up has the map of the generation that all have heard of.
 func (w *losses) metaIsLost() bool {
-	s, up := w.newest().Shards[0], 0
+	s, up, latest := w.newest().Shards[0], 0, uint32(0)
+	for _, b := range w.nodes {
+		if b.up && !b.cut && b.keeper.Map() != nil {
+			latest = max(latest, b.keeper.latest())
+		}
+	}
 	for _, r := range s.Replicas {
 		if b := w.nodes[r.Node]; r.Voter && b.up && !b.cut {
 			up++
 		}
 	}
-	return 2*up <= s.Voters()
+	return 2*up <= s.Voters() || s.Incarnation < latest
 }
 
 // candidates are the nodes to recover meta on, the best one first: of those that had
@@ -209,21 +219,41 @@ func (w *losses) candidates() (all []*box) {
 	return all
 }
 
-// begins has meta recovered on a node: what was decided up to its revision stays.
+// begins has meta recovered on a node: what was decided up to its revision stays. It
+// follows those that were recovered without it, if it hears of any.
 func (w *losses) begins(b *box) {
 	m := b.keeper.Map()
-	b.recover()
+	next := b.recover()
 	w.recoveries++
-	next := b.keeper.Map().Generation()
-	w.say("meta is recovered on %s, of generation %d and revision %d, as generation %d", b.id, m.Generation(), m.Revision, next)
-	if next <= m.Generation() {
-		w.fail("generation %d comes after %d", next, m.Generation())
+	now := b.keeper.Map().Generation()
+	w.say("meta is recovered on %s, of generation %d and revision %d, as generation %d; it has %d", b.id, m.Generation(), m.Revision, next, now)
+	switch {
+	case now <= m.Generation():
+		w.fail("generation %d comes after %d", now, m.Generation())
+	case now != next && !slices.ContainsFunc(w.ids(), func(id string) bool { return id != b.id && b.reaches(w.nodes[id]) && w.nodes[id].keeper.Map() != nil && w.nodes[id].keeper.Map().Generation() == now }):
+		w.fail("it follows nobody")
+	case now != next:
+		w.refused++
+		return
 	}
 	for name, revision := range w.of(m.Generation()) {
 		if revision <= m.Revision {
 			w.of(next)[name] = revision
 		}
 	}
+}
+
+// beginTwice has two operators recover two nodes that cannot hear of each other by then.
+func (w *losses) beginTwice(a, b *box) {
+	w.say("%s and %s are to be recovered, apart", a.id, b.id)
+	w.split = map[string]bool{b.id: true}
+	w.run(4 * time.Second)
+	w.begins(a)
+	w.run(time.Duration(w.r.IntN(10)) * time.Second)
+	w.begins(b)
+	w.run(time.Duration(w.r.IntN(20)) * time.Second)
+	w.split = nil
+	w.twice++
 }
 
 // makeAnew resets a shard, as far as that is allowed, and judges whether it was.
@@ -241,6 +271,7 @@ func (w *losses) makeAnew(by *box, shard int, empty bool) {
 		w.makeAnew(by, shard, true)
 		return
 	case err != nil || now.Incarnation == before.Incarnation:
+		w.say("shard %d is not made anew: %v", shard, err)
 		return
 	}
 	w.resets++
@@ -257,18 +288,24 @@ func (w *losses) makeAnew(by *box, shard int, empty bool) {
 		w.fail("shard %d is made anew from %s, which has %+v; %+v is left", shard, founder, has[founder].kept, most)
 	}
 	var carried []int
-	for _, c := range w.acked[[2]int{shard, int(before.Incarnation)}] {
+	for _, c := range w.acked[has[founder].of] {
 		if has[founder].clients[c] {
 			carried = append(carried, c)
 		}
 	}
-	w.acked[[2]int{shard, int(before.Incarnation)}] = nil
-	w.acked[[2]int{shard, int(now.Incarnation)}] = carried
-	w.known[shard] = now.Incarnation
+	w.begun(shard, now, carried)
+}
+
+// begun notes that a shard is made anew, with what it has to have.
+func (w *losses) begun(shard int, s Shard, has []int) {
+	r, _ := s.Wants(s.Founder)
+	id := w.birth(shard, s.Incarnation, r)
+	w.groups[shard], w.acked[id] = id, append(has, w.acked[id]...)
 }
 
 // survivor is the best that a node has of a shard.
 type left struct {
+	of      [2]int
 	kept    Kept
 	clients map[int]bool
 }
@@ -289,7 +326,7 @@ func (w *losses) survivors(by *box, shard int) (all map[string]left, most Kept) 
 			for _, e := range l.entries {
 				clients[e.client] = true
 			}
-			all[id] = left{have, clients}
+			all[id] = left{l.group(), have, clients}
 			if have.compare(most) > 0 {
 				most = have
 			}
@@ -302,12 +339,9 @@ func (w *losses) survivors(by *box, shard int) (all map[string]left, most Kept) 
 func (w *losses) look() {
 	m := w.newest()
 	for i, s := range m.Shards {
-		was, is := [2]int{i, int(w.known[i])}, [2]int{i, int(s.Incarnation)}
-		if w.known[i] > 0 && s.Incarnation > w.known[i] && i > 0 { // nobody reset it: nothing may be lost
-			w.acked[is] = append(w.acked[was], w.acked[is]...)
-			w.acked[was] = nil
+		if r, _ := s.Wants(s.Founder); i > 0 && s.Phase == Creating && w.birth(i, s.Incarnation, r) != w.groups[i] {
+			w.begun(i, s, w.acked[w.groups[i]]) // nobody has reset it: nothing may be lost
 		}
-		w.known[i] = max(w.known[i], s.Incarnation)
 		w.lookForTwo(i)
 	}
 	for _, b := range w.nodes {

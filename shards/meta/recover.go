@@ -138,7 +138,7 @@ func (k *Keeper) resurrect() error {
 	if known := max(k.Map().Generation(), k.latest()); known == p.Map.Generation() {
 		return k.o.files.write(pendingFile, append(encode(pending{}), '\n')) // it was done, and not noted
 	} else if known > p.From {
-		k.o.Log.Error("the recovery of shard 0 that was ordered is not done: the cluster was recovered on another node, and this one follows it", "generation", known)
+		k.o.Log.Error("the recovery of shard 0 that was ordered is not done: the cluster was recovered on another node, and this one follows it; if that one is lost, too, recover again", "generation", known)
 		return k.o.files.write(pendingFile, append(encode(pending{}), '\n'))
 	}
 	s := p.Map.Shards[0]

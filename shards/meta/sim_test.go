@@ -22,13 +22,14 @@ type world struct {
 	nodes   map[string]*box
 	born    int
 	leaders map[string]string // by shard, incarnation and term
-	acked   map[[2]int][]int  // by shard and incarnation: commands that were acknowledged
+	acked   map[[2]int][]int  // by group: commands that were acknowledged
 	clients int               // commands so far
 	steps   int               // changes of groups
 	story   []string
 	split   map[string]bool // the nodes of one side of a network that is cut in two; nil: it is not
 	had     map[string]*Map // by node: the map that it was seen with last
 	each    func()          // what a test looks at in each tick; nil: nothing
+	births  map[string]int  // numbers groups by incarnation and who made them, where two may have made the same one; nil: nobody has
 }
 
 // box is a node: a keeper, a disk and a network card.
@@ -394,7 +395,7 @@ func (l *log) replicate() {
 			same--
 		}
 		if same < p.commit {
-			l.box.w.fail("shard %d: %s is to forget what was committed", l.own.Shard, r.Node)
+			l.box.w.fail("shard %d: %s is to forget what was committed: %+v by %+v of %s", l.own.Shard, r.Node, p.own, l.own, l.box.id)
 		}
 		if same < len(l.entries) || len(p.entries) > len(l.entries) {
 			p.entries = slices.Clip(l.entries[:min(len(l.entries), same+50)])
@@ -485,6 +486,22 @@ func (l *log) stand(force bool) bool {
 	return true
 }
 
+// group is what a replica is of: shard and incarnation, but where two may have begun the same.
+func (l *log) group() [2]int {
+	if l.box.w.births == nil {
+		return [2]int{l.own.Shard, int(l.own.Incarnation)}
+	}
+	return l.box.w.birth(l.own.Shard, l.own.Incarnation, l.entries[0].config[0])
+}
+
+func (w *world) birth(shard int, incarnation uint32, of Replica) [2]int {
+	name := fmt.Sprint(shard, "/", incarnation, "/", nameOf(of))
+	if w.births[name] == 0 {
+		w.births[name] = 1000 + len(w.births)
+	}
+	return [2]int{shard, w.births[name]}
+}
+
 func lastTerm(e []entry) uint64 {
 	if len(e) == 0 {
 		return 0
@@ -494,7 +511,7 @@ func lastTerm(e []entry) uint64 {
 
 func (l *log) lead() {
 	w := l.box.w
-	name := fmt.Sprintf("%d/%d/%d", l.own.Shard, l.own.Incarnation, l.term)
+	name := fmt.Sprint(l.group(), "/", l.term)
 	if other := w.leaders[name]; other != "" {
 		w.fail("shard %d has two leaders in term %d: %s and %s", l.own.Shard, l.term, other, l.box.id)
 	}
@@ -504,7 +521,7 @@ func (l *log) lead() {
 	for _, e := range l.entries {
 		have[e.client] = true
 	}
-	for _, c := range w.acked[[2]int{l.own.Shard, int(l.own.Incarnation)}] {
+	for _, c := range w.acked[l.group()] {
 		if !have[c] {
 			w.fail("shard %d: %s leads and has lost acknowledged command %d", l.own.Shard, l.box.id, c)
 		}
@@ -639,8 +656,7 @@ func (w *world) verify() {
 			if l.open && b.up && l.leads && own.Shard > 0 && w.r.IntN(3) == 0 {
 				w.clients++
 				if l.append(entry{client: w.clients}) == nil {
-					id := [2]int{own.Shard, int(own.Incarnation)}
-					w.acked[id] = append(w.acked[id], w.clients)
+					w.acked[l.group()] = append(w.acked[l.group()], w.clients)
 				}
 			}
 		}

@@ -48,10 +48,15 @@ func (l *looker) everything() error {
 	l.renders()
 	l.lives()
 	l.orders()
+	l.overlaps()
+	l.throws()
+	l.policies()
+	l.whole()
 	l.keyboard()
 	l.sessions()
 	l.looks()
 	l.t.add("nothing was asked of any other address", outside(l.p, base))
+	l.loses()
 	l.ends()
 	l.t.add("no error, no exception, no breach of the page's policy", l.p.faults())
 	return nil
@@ -124,9 +129,9 @@ func (l *looker) orders() {
 		if (cell("#pools", "b3", "State") !== "draining") return cell("#pools", "b3", "State");
 		if (!log().some((e) => e.includes("operator") && e.includes("drain backend, backend b3"))) return "no event";`)
 	l.t.add("undrain it", l.run(`button("Undrain b3").click(); document.querySelector("#ask .do").click()`))
-	l.until("b3 is back", `if (cell("#pools", "b3", "State") !== "active") return cell("#pools", "b3", "State");`)
+	l.back("b3")
 	l.t.add("give b1 weight 3", l.run(`button("Weight of b1").click(); document.querySelector("#ask input").value = "3"; document.querySelector("#ask .do").click()`))
-	l.until("b1 has weight 3", `if (cell("#pools", "b1", "Weight") !== "3") return cell("#pools", "b1", "Weight") + ", " + dialog.textContent;`)
+	l.until("b1 has weight 3", `if (dialog.open || cell("#pools", "b1", "Weight") !== "3") return cell("#pools", "b1", "Weight") + ", " + dialog.textContent;`)
 	l.t.add("a weight that there is not", l.run(`button("Weight of b1").click(); const i = document.querySelector("#ask input"); i.value = "0"; document.querySelector("#ask .do").click()`))
 	l.until("is not sent", `if (!dialog.open || document.querySelector("#ask input").validity.valid) return "it was";`)
 	l.t.add("cancel it", l.run(`document.querySelector("#ask .no").click()`))
@@ -134,6 +139,33 @@ func (l *looker) orders() {
 	l.until("it is off, and can be switched on", `
 		if (!document.querySelector(".pool p").textContent.includes("no session is moved")) return document.querySelector(".pool p").textContent;
 		if (!button("Even out llm")) return "no button";`)
+}
+
+// overlaps has an order's answer come when the operator has left that question, and
+// reads another one.
+func (l *looker) overlaps() {
+	l.t.add("an order's answer is held up", l.run(`
+		const real = window.fetch;
+		window.fetch = (url, how) => how?.method !== "POST" ? real(url, how) : new Promise((done) => {
+			window.letGo = () => { window.fetch = real; done(real(url, how)); };
+		});
+		button("Drain b2").click(); document.querySelector("#ask .do").click()`))
+	l.t.add("cancel, and another question", l.run(`document.querySelector("#ask .no").click(); button("Weight of b1").click()`))
+	l.until("can be answered", `if (!dialog.open || document.querySelector("#ask .do").disabled) return dialog.textContent;`)
+	l.t.add("the answer comes", l.run(`window.letGo()`))
+	l.until("what it brought is shown", `if (cell("#pools", "b2", "State") !== "draining") return cell("#pools", "b2", "State");`)
+	l.until("the other question is still there, and as it was", `if (!dialog.open || !dialog.textContent.includes("Weight of b1")) return dialog.open + ": " + dialog.textContent;`)
+	l.t.add("answer it", l.run(`document.querySelector("#ask input").value = "2"; document.querySelector("#ask .do").click()`))
+	l.until("which is done", `if (dialog.open || cell("#pools", "b1", "Weight") !== "2") return cell("#pools", "b1", "Weight") + ", " + dialog.textContent;`)
+	l.t.add("undrain b2", l.run(`button("Undrain b2").click(); document.querySelector("#ask .do").click()`))
+	l.back("b2")
+}
+
+// back waits until a backend is, and the question that led to it has gone.
+func (l *looker) back(id string) {
+	l.until(id+" is back", `
+		if (dialog.open) return "the question is still there: " + dialog.textContent;
+		if (cell("#pools", "`+id+`", "State") !== "active") return cell("#pools", "`+id+`", "State");`)
 }
 
 // tabTo presses Tab until something of that name has the focus.
@@ -162,7 +194,7 @@ func (l *looker) keyboard() {
 	l.t.add("Enter, Enter", errors.Join(l.p.key(l.ctx, "Enter"), l.p.until(l.ctx, `document.querySelector("#ask").open ? "" : "no question"`), l.p.key(l.ctx, "Enter")))
 	l.until("drains it", `if (cell("#pools", "b2", "State") !== "draining") return cell("#pools", "b2", "State");`)
 	l.t.add("undrain it", l.run(`button("Undrain b2").click(); document.querySelector("#ask .do").click()`))
-	l.until("b2 is back", `if (cell("#pools", "b2", "State") !== "active") return cell("#pools", "b2", "State");`)
+	l.back("b2")
 }
 
 func (l *looker) sessions() {

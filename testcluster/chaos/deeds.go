@@ -224,9 +224,6 @@ func lossy(ctx context.Context, r *run, s Step) (done, error) {
 }
 
 func delayed(ctx context.Context, r *run, s Step) (done, error) {
-	if r.o.Level == Namespaces {
-		return done{}, fmt.Errorf("a delay: %w; the kernel has none without netem, and --level processes has", ErrLevel)
-	}
 	return waysOf(ctx, r, s, path{Delay: s.By}, r.everybody, true, fmt.Sprintf("%v later between it and the others", s.By))
 }
 

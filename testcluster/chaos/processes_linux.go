@@ -50,9 +50,12 @@ func newProcesses(o Options, dir string) (*processes, error) {
 		g.spawner.end()
 		return nil, err
 	}
-	if o.Level == Namespaces {
+	switch {
+	case o.Level == Namespaces && o.delays:
+		g.net, err = newLayers()
+	case o.Level == Namespaces:
 		g.net, err = newTables()
-	} else {
+	default:
 		g.net, err = newRelays()
 	}
 	if err != nil {
@@ -175,10 +178,10 @@ func (g *processes) watch(m *member, c *child, await func()) {
 		await()
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		close(c.died)
 		if g.is[m.name] == c {
-			g.net.shut(m)
+			g.net.shut(m) // before anybody hears of the end, and starts another
 		}
+		close(c.died)
 	})
 }
 

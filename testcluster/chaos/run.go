@@ -30,6 +30,8 @@ type Options struct {
 	Dir      string    // that the run's own directory is made in; empty: the usual one
 	Logs     string    // directory that the nodes' logs are left in; empty: they are not
 	Command  string    // that repeats the run, as it is told
+
+	delays bool // the scenario has some
 }
 
 const (

@@ -175,6 +175,16 @@ func (s *Scenario) check(fault func(key, format string, args ...any)) {
 	}
 }
 
+// delays tells whether something may be late between the nodes.
+func (s Scenario) delays() bool {
+	for _, st := range s.Steps {
+		if st.Fault == history.Delay {
+			return true
+		}
+	}
+	return s.Nemesis != nil && (len(s.Nemesis.Kinds) == 0 || slices.Contains(s.Nemesis.Kinds, string(history.Delay)))
+}
+
 // hows are the ways in which a fault may be; none: there is one.
 func hows(k history.Kind) []string {
 	switch k {

@@ -15,11 +15,12 @@ import (
 
 // tables are a network namespace in which the kernel loses what shall be lost: node
 // i is at 127.77.0.i there, and between two addresses there is a rule where their
-// way is bad. It cannot delay.
+// way is bad. It cannot delay; see layers.
 type tables struct {
 	mu    sync.Mutex
 	rules map[[2]string]path // by names
 	hosts map[string]string  // by name
+	doors map[string]string  // of the relays before them; none: they meet without
 }
 
 // withinEnv says that this process is in a namespace of its own.
@@ -89,7 +90,7 @@ func newTables() (*tables, error) {
 	if out, err := exec.Command(ip, "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: loopback: %w: %s", ErrLevel, err, out)
 	}
-	t := &tables{rules: map[[2]string]path{}, hosts: map[string]string{}}
+	t := &tables{rules: map[[2]string]path{}, hosts: map[string]string{}, doors: map[string]string{}}
 	return t, t.apply("")
 }
 
@@ -108,6 +109,9 @@ func (t *tables) open(m *member) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.hosts[m.name] = hostOf(m.at.gossip)
+	if m.at.advertise != "" {
+		t.doors[m.name] = m.at.advertise
+	}
 	return nil
 }
 
@@ -145,20 +149,7 @@ func (t *tables) apply(extra string) error {
 	var all strings.Builder
 	all.WriteString("*filter\n:INPUT ACCEPT [0:0]\n" + extra)
 	for pair, p := range t.rules {
-		from, to := t.hosts[pair[0]], t.hosts[pair[1]]
-		if from == "" || to == "" || !p.Off && p.Loss == 0 {
-			continue
-		}
-		rule := fmt.Sprintf("-A INPUT -s %s -d %s", from, to)
-		if p.TCP {
-			rule += " -p tcp"
-		} else if p.UDP {
-			rule += " -p udp"
-		}
-		if !p.Off {
-			rule += fmt.Sprintf(" -m statistic --mode random --probability %.4f", p.Loss)
-		}
-		all.WriteString(rule + " -j DROP\n")
+		all.WriteString(t.lines(pair[0], pair[1], p))
 	}
 	all.WriteString("COMMIT\n")
 	restore, err := find("iptables-restore")
@@ -171,4 +162,37 @@ func (t *tables) apply(extra string) error {
 		return fmt.Errorf("%w: iptables-restore: %w: %s", ErrLevel, err, out)
 	}
 	return nil
+}
+
+// lines are the rules of one way. Where relays stand between, what a node sends passes
+// the other's door, and on a connection that the other one has opened its own.
+func (t *tables) lines(from, to string, p path) string {
+	a, b := t.hosts[from], t.hosts[to]
+	if a == "" || b == "" || !p.Off && p.Loss == 0 {
+		return ""
+	}
+	door, relayed := t.doors[to]
+	if !relayed {
+		return drop(a, b, p)
+	}
+	text := drop(a, door, p)
+	if p.TCP || !p.UDP {
+		p.TCP, p.UDP = true, false
+		text += drop(t.doors[from], b, p)
+	}
+	return text
+}
+
+// drop is the rule that loses what one address sends another.
+func drop(from, to string, p path) string {
+	rule := fmt.Sprintf("-A INPUT -s %s -d %s", from, to)
+	if p.TCP {
+		rule += " -p tcp"
+	} else if p.UDP {
+		rule += " -p udp"
+	}
+	if !p.Off {
+		rule += fmt.Sprintf(" -m statistic --mode random --probability %.4f", p.Loss)
+	}
+	return rule + " -j DROP\n"
 }

@@ -3,6 +3,7 @@ package whole
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,7 +12,8 @@ import (
 )
 
 // One node tells of all: how each is, what runs on it, how it sees the backends. Who
-// does not answer is named at once, with why, and so is who is dead.
+// does not answer is named at once, with why, and so is who is dead. Who has no
+// majority behind it can have nobody else do anything, and does it alone if told so.
 func TestOneNodeTellsOfAll(t *testing.T) {
 	t.Parallel()
 	c := begin(t, nil)
@@ -55,6 +57,8 @@ func TestOneNodeTellsOfAll(t *testing.T) {
 	}
 
 	c.Partition([]int{2})
+	alone, refused := admin(t, c, 2), make(chan error, 1)
+	go func() { refused <- alone.Post(t.Context(), nil, "backends", "b1", "eject") }()
 	began := time.Now()
 	s := status(t, c, 0)
 	if took := time.Since(began); took > 20*time.Second { // 2 s and what a busy machine makes of them
@@ -70,6 +74,15 @@ func TestOneNodeTellsOfAll(t *testing.T) {
 		}
 		return ""
 	})
+	if err := <-refused; err == nil || !strings.Contains(err.Error(), "scope=node") {
+		t.Errorf("a node without a majority has all eject: %v", err)
+	}
+	if err := alone.With("scope", "node").Post(t.Context(), nil, "backends", "b1", "eject"); err != nil {
+		t.Error(err)
+	}
+	if err := alone.Get(t.Context(), &b, "backends"); err != nil || b.Backends[0].ID != "b1" || b.Backends[0].State != backend.Ejected {
+		t.Errorf("alone it has %+v, %v", b.Backends[0], err)
+	}
 	c.Heal()
 	eventually(t, func() string {
 		return all(status(t, c, 0).Nodes, func(n api.NodeAnswer) string { return n.Error })

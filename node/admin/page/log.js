@@ -11,6 +11,7 @@ export function text(e) {
     case "panic": return `${what} ${e.panic ? "is in panic" : "is no longer in panic"}: ${e.reason}`;
     case "move": return `${e.sessions} session${e.sessions === 1 ? "" : "s"} of ${what} ${{ done: "moved", cancelled: "stay", rebound: "live elsewhere" }[e.to] || e.to}: ${e.reason}`;
     case "operator": case "reload": return e.reason;
+    case "upgrade": return (e.from && e.to && e.from !== e.to ? `${e.from} → ${e.to}: ` : "") + e.reason;
     case "lost": return (e.lost ? e.lost + " events were missed: " : "") + e.reason;
   }
   const turn = e.from === e.to ? `stays ${e.to}` : e.from && e.to ? `${e.from} → ${e.to}` : e.to || `no longer ${e.from}`;
@@ -19,6 +20,7 @@ export function text(e) {
 
 export function tone(e) {
   if (e.kind === "panic") return e.panic ? "bad" : "good";
+  if (e.kind === "upgrade") return e.to ? "fair" : e.reason.includes("failed") ? "bad" : "dim"; // of its begin and of the end of what was before: nothing to see to
   if (["unhealthy", "ejected", "dead", "not_ready", "cutting"].includes(e.to) || e.kind === "lost" || e.kind === "leader" && !e.to) return "bad";
   if (["draining", "suspect", "warming", "notice", "turning_away", "leaving", "cancelled", "rebound"].includes(e.to)) return "fair";
   return ["active", "alive", "ready"].includes(e.to) ? "good" : "dim";
@@ -66,7 +68,7 @@ export class Log {
 
   // marks are the events that may explain a change of load.
   marks() {
-    return this.#events.filter(({ event: e }) => !["leader", "step", "node", "move", "lost"].includes(e.kind))
+    return this.#events.filter(({ event: e }) => !["leader", "step", "node", "move", "lost"].includes(e.kind) && !(e.kind === "upgrade" && tone(e) === "dim"))
       .map(({ event: e }) => ({ time: Date.parse(e.time), tone: tone(e), text: `${clock(e.time)} ${e.kind}: ${text(e)}` }));
   }
 }

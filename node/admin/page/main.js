@@ -9,7 +9,21 @@ const latest = {}; // the last answers, by name
 let asked = false, stop = new AbortController(), live = { on: false, why: "" }, slow = 0;
 
 // Some lists are long and change little: they are asked for every third time.
-const often = ["status", "backends", "pools"], seldom = ["members", "shards", "streams?limit=50"];
+const often = ["status", "backends", "pools"], seldom = ["members", "shards"];
+
+// wide is asked of all nodes, by way of this one. Who is silent keeps that answer for a
+// while, and nothing else waits for it.
+let widely = false;
+async function wide() {
+  if (widely) return;
+  widely = true;
+  const whole = find("#whose").elements.whole.value === "cluster";
+  const [nodes, streams] = await Promise.allSettled([get("v1/status?scope=cluster"), get(whole ? "v1/streams?scope=cluster&limit=50" : "v1/streams?limit=50")]);
+  widely = false;
+  latest.nodes = nodes.value?.nodes;
+  latest.streams = streams.value;
+  if (asked) view.show(latest, live);
+}
 
 let busy = null, again = false;
 async function refresh(all = true) {
@@ -27,9 +41,10 @@ async function refresh(all = true) {
 
 async function ask(all) {
   const names = all ? [...often, ...seldom] : often;
+  if (all) wide();
   try {
     const answers = await Promise.all(names.map((n) => get("v1/" + n)));
-    names.forEach((n, i) => { latest[n.split("?")[0]] = answers[i]; });
+    names.forEach((n, i) => { latest[n] = answers[i]; });
     asked = true;
     view.show(latest, live);
   } catch (err) {
@@ -105,6 +120,7 @@ setInterval(() => {
 }, 1000);
 
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
+find("#whose").addEventListener("change", wide);
 find("#key").addEventListener("click", () => wantToken("asked"));
 const backendsOf = (pool) => latest.backends.backends.filter((b) => b.pool === pool).map((b) => b.id);
 sessionForm(find("#find"), find("#found"), backendsOf, () => refresh());

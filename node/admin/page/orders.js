@@ -4,13 +4,14 @@ import { find, make, say } from "./dom.js";
 import { policies } from "./words.js";
 
 // orders are what may be done to a thing: each has a title, a text that says what
-// follows, the word on the button, and do, which is given what was typed.
+// follows, the word on the button, and do, which is given what was typed; loses: it
+// cannot be taken back.
 export const backendOrders = (b) => [
   b.state === "draining"
     ? { name: "Undrain", title: `Undrain ${b.id}?`, text: "It takes streams again.", verb: "Undrain", do: () => order("POST", path("backends", b.id, "undrain")) }
     : { name: "Drain", title: `Drain ${b.id}?`, text: "It gets nothing new. Its streams run to their end, and its sessions move between their turns. All nodes hold to it, until it is undrained, also over restarts.", verb: "Drain", do: () => order("POST", path("backends", b.id, "drain")) },
-  b.state === "active" && { name: "Eject", title: `Eject ${b.id}?`, text: "It gets nothing new for a while, as if its streams had failed; then one stream tries it, and decides. Its streams run to their end. To have it out until you say otherwise, drain it.", verb: "Eject", do: () => order("POST", path("backends", b.id, "eject")) },
-  b.state === "ejected" && { name: "Admit", title: `Admit ${b.id}?`, text: `It takes streams again at once, whatever put it out: ${b.reason}.`, verb: "Admit", do: () => order("POST", path("backends", b.id, "admit")) },
+  b.state === "active" && { name: "Eject", title: `Eject ${b.id}?`, text: "All nodes give it nothing new for a while, as if its streams had failed; then, at each node, one stream tries it and decides. Its streams run to their end. To have it out until you say otherwise, drain it.", verb: "Eject", do: () => order("POST", path("backends", b.id, "eject")) },
+  b.state === "ejected" && { name: "Admit", title: `Admit ${b.id}?`, text: `It takes streams again at once, at all nodes, whatever put it out: ${b.reason}.`, verb: "Admit", do: () => order("POST", path("backends", b.id, "admit")) },
   { name: "Weight", title: `Weight of ${b.id}`, text: `It is ${b.weight}. A backend of weight 2 gets twice the streams of one of weight 1. All nodes hold to it, also over restarts.`, verb: "Change", ask: { label: "Weight, 1 to 1000", type: "number", min: 1, max: 1000, value: b.weight, required: true }, do: (text) => order("POST", path("backends", b.id, "weight"), { weight: Number(text) }) },
 ].filter(Boolean);
 
@@ -41,7 +42,7 @@ export function shardOrders(s) {
     : `No replica of it is left: all its sessions are lost for good. Those that running nodes remember stay where they are; the others get a backend anew, and lose what their old one remembers.`;
   return [{
     name: "Make anew", title: `Make shard ${s.id} anew?`, text: `${lost} ${names(gone)} will be shut out of it. ${hope}`,
-    verb: "Make it anew", ask: { label: `Type ${s.id}, the number of the shard`, type: "text", inputmode: "numeric", required: true, pattern: String(s.id), title: `the number of the shard: ${s.id}` },
+    verb: "Make it anew", loses: true, ask: { label: `Type ${s.id}, the number of the shard`, type: "text", inputmode: "numeric", required: true, pattern: String(s.id), title: `the number of the shard: ${s.id}` },
     do: () => order("POST", path("shards", String(s.id), left.length ? "reset" : "empty")),
   }];
 }
@@ -50,14 +51,22 @@ export const nodeOrders = (s) => s.drain
   ? [{ name: "Undrain", title: `Undrain ${s.node.name}?`, text: "This node takes new streams again.", verb: "Undrain", do: () => order("POST", path("node", "undrain")) }]
   : [{ name: "Drain", title: `Drain ${s.node.name}?`, text: "This node takes no new streams, and those that run go on to their end. It does not stop.", verb: "Drain", do: () => order("POST", path("node", "drain")) }];
 
+let question = null; // whose the box is
+
 // confirm asks, and does: true when it was done. Where there is nothing to do, it
-// returns what was typed; null: the answer was no.
+// returns what was typed; null: the answer was no. A later question takes the box: one
+// that waits for its answer is a no then, and an order that is on its way goes on, but
+// does not touch the box any more.
 export function confirm(o) {
+  question?.leave();
+  const mine = question = {};
   const box = find("#ask"), form = find("form", box), wrong = find(".wrong", box), no = find(".no", box), yes = find(".do", box), field = find(".field", box);
   say(find("h2", box), o.title);
   say(find("p", box), o.text);
   say(yes, o.verb);
+  yes.classList.toggle("loses", !!o.loses);
   say(wrong, "");
+  yes.disabled = false;
   field.replaceChildren();
   let input = null;
   if (o.ask) {
@@ -66,12 +75,14 @@ export function confirm(o) {
   }
   return new Promise((resolve) => {
     const end = (value) => {
-      form.onsubmit = box.oncancel = no.onclick = null;
-      yes.disabled = false;
-      if (box.open) box.close();
+      if (question === mine) {
+        question = form.onsubmit = box.oncancel = no.onclick = null;
+        box.close();
+      }
       resolve(value);
     };
     const refuse = () => end(o.do ? false : null);
+    mine.leave = () => yes.disabled || refuse();
     box.oncancel = (e) => { e.preventDefault(); refuse(); };
     no.onclick = refuse;
     form.onsubmit = async (e) => {
@@ -83,6 +94,7 @@ export function confirm(o) {
         await o.do(input?.value);
         end(true);
       } catch (err) {
+        if (question !== mine) return resolve(false);
         yes.disabled = false;
         say(wrong, err.message);
       }

@@ -29,8 +29,11 @@ export class View {
     ];
     this.members = table(find("#members"), "Nodes as this one sees them", [
       { name: "Node", cell: (m) => m.self ? make("span", {}, m.name, make("small", {}, " this one")) : m.admin_url ? make("a", { href: m.admin_url, rel: "noreferrer" }, m.name) : m.name, mark: (m) => m.name + m.admin_url },
-      { name: "State", cell: (m) => state(m.state, m.agreed && !["active", m.state].includes(m.agreed) ? ", " + m.agreed : ""), mark: (m) => m.state + m.agreed },
+      { name: "State", cell: (m) => make("span", {}, state(m.state, m.agreed && !["active", m.state].includes(m.agreed) ? ", " + m.agreed : ""), make("small", {}, doing(m))), mark: (m) => m.state + m.agreed + doing(m) },
       { name: "For", cell: (m) => since(m.since), kind: "n" },
+      { name: "Up for", cell: (m) => m.said ? since(m.said.node.started) : "–", kind: "n" },
+      { name: "Streams", cell: (m) => m.said ? count(m.said.streams.in_flight) + (m.said.streams.waiting ? `, ${count(m.said.streams.waiting)} wait` : "") : "–", kind: "n" },
+      { name: "Leads", cell: (m) => m.said ? m.said.shards.led : "–", kind: "n" },
       { name: "Zone", cell: (m) => m.zone || "–" },
       { name: "Round trip", cell: (m) => m.self ? "–" : millis(m.rtt) + (m.udp_lost ? ", UDP is lost" : ""), kind: "n" },
       { name: "Last report", cell: (m) => m.report_age == null ? "–" : span(m.report_age), kind: "n" },
@@ -66,6 +69,7 @@ export class View {
     ]);
     this.running = table(find("#running"), "Streams that run, oldest first", [
       { name: "Stream", cell: (s) => s.id },
+      { name: "Node", cell: (s) => (s.node || this.status.node.name) + (s.pid ? ", its older process" : "") },
       { name: "Backend", cell: (s) => s.backend || "–" },
       { name: "Phase", cell: (s) => s.phase },
       { name: "For", cell: (s) => since(s.started), kind: "n" },
@@ -96,24 +100,26 @@ export class View {
     document.body.classList.add("stale");
   }
 
-  show({ status, backends, pools, members, shards, streams }, live) {
+  show({ status, backends, pools, members, shards, nodes, streams }, live) {
     const now = Date.now();
     this.#at = clock(now);
     this.status = status;
     document.body.classList.remove("stale");
     document.title = `${status.node.name} · starling`;
     say(find("#who"), `${status.node.name}${status.cluster.id ? " of cluster " + status.cluster.id.slice(0, 8) : ""} · ${status.node.version}`);
-    this.#notices(warnings(status, backends.backends, pools.pools, live));
+    this.#notices(warnings(status, pools.pools, nodes || [], live));
     this.#tiles(status, backends.backends, pools.pools);
     this.#samples(now, status, backends.backends);
     this.#showPools(pools.pools, backends.backends);
-    if (members) this.members(members.members, (m) => m.id, "This node is alone.");
+    if (members) this.members(members.members.map((m) => told(m, nodes || [])), (m) => m.id, "This node is alone.");
     if (shards) {
       this.shards(shards.shards, (s) => s.id, "There are none: no pool has sessions, or there is no cluster yet.");
       say(find("#leads"), leads(shards.shards));
     }
     this.sessions(pools.pools, (p) => p.name);
-    if (streams) this.running(streams.streams, (s) => s.id, "Nothing runs.");
+    if (streams) this.running(streams.streams, (s) => s.node + s.id, "Nothing runs.");
+    say(find("#counted"), (streams?.nodes || []).map((n) => `${n.name} ${n.error ? "does not answer" : count(n.count || 0)}`).join(" · "));
+    this.#ended((streams?.nodes && nodes || []).map((n) => n.status).filter(Boolean), status);
     const marks = this.#log.marks();
     for (const draw of this.#draw) draw(marks);
   }
@@ -161,12 +167,18 @@ export class View {
     const ended = status.streams.ended || {};
     const before = this.#before;
     if (!before || before.started !== status.node.started || now - before.now >= 900) this.#before = { ended, now, started: status.node.started };
-    const total = Object.values(ended).reduce((a, b) => a + b, 0);
-    this.ends(Object.entries(ended).filter(([why, n]) => n > 0 || why === "done").sort((a, b) => b[1] - a[1]).map(([why, n]) => ({ why, n, share: total ? n / total : 0 })), (e) => e.why, "None yet.");
     if (!before || before.started !== status.node.started || now - before.now < 900) return;
     const rate = {};
     for (const [why, n] of Object.entries(ended)) if (n > 0) rate[why] = (n - (before.ended[why] || 0)) / (now - before.now) * 1000;
     this.#ends.add(now, rate);
+  }
+
+  // #ended sums over all nodes, where they were asked.
+  #ended(all, status) {
+    const ended = {};
+    for (const s of all.length ? all : [status]) for (const [why, n] of Object.entries(s.streams.ended || {})) ended[why] = (ended[why] || 0) + n;
+    const total = Object.values(ended).reduce((a, b) => a + b, 0);
+    this.ends(Object.entries(ended).filter(([why, n]) => n > 0 || why === "done").sort((a, b) => b[1] - a[1]).map(([why, n]) => ({ why, n, share: total ? n / total : 0 })), (e) => e.why, "None yet.");
   }
 
   #showPools(pools, backends) {
@@ -226,6 +238,24 @@ export class View {
   }
 }
 
+// told is a node with what it said of itself; what an old answer says of one that is
+// dead counts no more.
+function told(m, nodes) {
+  const one = nodes.find((n) => n.id === m.id);
+  return { ...m, said: one?.status, silent: one?.error && !["dead", "left"].includes(m.state) ? one.error : "" };
+}
+
+// doing is what a node does besides carrying streams.
+function doing({ said, silent }) {
+  const list = [];
+  if (silent) list.push("does not answer");
+  if (said?.drain) list.push({ notice: "gives notice", turning_away: "turns streams away", cutting: "cuts streams" }[said.drain.phase] || "drains");
+  else if (said?.not_ready) list.push("gets no traffic");
+  const older = (said?.elders || []).reduce((n, e) => n + e.in_flight, 0);
+  if (said?.elders?.length) list.push(`upgraded, ${plural(older, "stream")} at an older process`);
+  return list.length ? " " + list.join(", ") : "";
+}
+
 function notes(r) {
   const list = [];
   if (r.role !== "voter" && r.role !== "leader") list.push(r.role);
@@ -242,8 +272,12 @@ function leads(shards) {
 }
 
 // warnings are what a person should know first.
-function warnings(s, backends, pools, live) {
+function warnings(s, pools, nodes, live) {
   const list = [...(s.faults || [])];
+  for (const n of nodes) {
+    if (n.error && !["dead", "left"].includes(n.state)) list.push(`Node ${n.name} does not answer: ${n.error}.`);
+    for (const fault of n.self || !n.status ? [] : n.status.faults || []) list.push(`Node ${n.name}: ${fault}`);
+  }
   if (s.not_ready && !s.drain) list.push(`This node gets no traffic: ${s.not_ready}.`);
   if (s.cluster.id && !s.cluster.meta_quorum) list.push("The cluster cannot decide anything now: too few of the nodes that keep its map answer. Streams and sessions go on.");
   if (s.shards.without_leader) list.push(`${plural(s.shards.without_leader, "shard has", "shards have")} no leader: their sessions go by what is known last.`);

@@ -81,10 +81,13 @@ func reigns(t *trial, f *finding) {
 // voters are as many as the nodes allow, and nobody lags.
 func replicas(t *trial, f *finding) {
 	told := map[int]string{}
-	shards := 0
-	for _, d := range t.Last {
-		want := min(3, len(t.Last))
-		if len(t.Last) == 2 {
+	shards, last := 0, t.Last
+	if len(last) == 0 {
+		last = t.First // of a run that had no cluster to begin with
+	}
+	for _, d := range last {
+		want := min(3, len(last))
+		if len(last) == 2 {
 			want = 1
 		}
 		for _, s := range d.Shards.Shards {
@@ -111,7 +114,7 @@ func replicas(t *trial, f *finding) {
 			told[s.ID] = as
 		}
 	}
-	f.number("%d shards at %d nodes", shards, len(t.Last))
+	f.number("%d shards at %d nodes", shards, len(last))
 }
 
 // apart is for how long two nodes' verdicts may differ: a report's way, three

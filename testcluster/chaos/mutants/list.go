@@ -1,6 +1,10 @@
 package main
 
-import "github.com/starling-lb/starling/testcluster/chaos"
+import (
+	"slices"
+
+	"github.com/starling-lb/starling/testcluster/chaos"
+)
 
 // mutant is a planted bug: what it is, where it is planted, what is played, and
 // which promise the judge must find broken.
@@ -17,9 +21,9 @@ type edit struct{ file, old, new string }
 
 // sound are runs without a bug: a judge that always finds something finds nothing.
 func sound() (all []mutant) {
-	for _, scenario := range []string{"peace", "kill", "move", "cut", "breaking", "quorum", "sick", "pause"} {
+	for _, scenario := range []string{"peace", "kill", "move", "cut", "breaking", "quorum", "sick", "pause", "five", "upgrade", "twice"} {
 		m := mutant{name: "sound-" + scenario, bug: "no bug is planted", scenario: scenario}
-		if scenario == "pause" {
+		if scenario == "pause" || scenario == "upgrade" || scenario == "twice" {
 			m.level = chaos.Processes
 		}
 		all = append(all, m)
@@ -28,15 +32,57 @@ func sound() (all []mutant) {
 }
 
 func mutants() []mutant {
-	return append(bindingBugs(), streamBugs()...)
+	return slices.Concat(bindingBugs(), streamBugs(), shardBugs(), nodeBugs())
+}
+
+// shardBugs are of those who keep shards.
+func shardBugs() []mutant {
+	return []mutant{
+		{"two-reigns", "who follows says that it leads", "leaders", "peace", "", []edit{
+			{"node/quorum/view.go", "Leader: st.Leader, Led: st.Led, Term", "Leader: q.o.Self.ID, Led: true, Term"},
+			{"node/quorum/view.go", "Match: r.Match, Lag: r.Lag", "Match: max(r.Match, 1), Lag: r.Lag"}}},
+		{"one-replica", "each shard has but one replica", "replicas", "peace", "", []edit{
+			{"node/quorum/config.go", "Replicas: 3}", "Replicas: 1}"}}},
+		{"too-many-voters", "each shard has five voters", "voters", "five", "", []edit{
+			{"node/quorum/config.go", "Replicas: 3}", "Replicas: 5}"}}},
+		{"drift", "a replica leaves one binding in twenty out", "states", "peace", "", []edit{
+			{"shards/machine.go", "	\"sync\"\n", "	\"sync\"\n	\"time\"\n"},
+			{"shards/machine.go", "		r := m.table.Apply(term, c)\n",
+				"		if c.Op == OpBind && time.Now().UnixNano()/1000%20 == 0 {\n			results[i] = Result{Conflict: true}\n			continue\n		}\n		r := m.table.Apply(term, c)\n"}}},
+		{"blind-read", "one read in five finds no binding", "linear", "peace", "", []edit{{"shards/owner.go",
+			"	case askRead:\n		return o.look(ctx, q.session)\n",
+			"	case askRead:\n		a, err := o.look(ctx, q.session)\n		if o.desk.now().Microseconds()%5 == 0 && a.verdict == bound {\n			a.verdict, a.binding = unbound, Binding{}\n		}\n		return a, err\n"}}},
+		{"waits-for-the-dead", "a turn waits three seconds for a leader that has died", "kill", "kill", "", []edit{{"shards/fallback.go",
+			"w > 0 {\n		return w\n", "w > 0 {\n		return 12 * w\n"}}},
+		{"left-for-nothing", "one turn in thirty finds that its session's backend has gone", "P5", "peace", "", []edit{{"proxy/visit.go",
+			"	if b == nil {\n		return string(backend.Removed), nil\n", "	if b == nil || v.moves == 0 && time.Now().UnixNano()/1000%30 == 0 {\n		return string(backend.Removed), nil\n"}}},
+	}
+}
+
+// nodeBugs are of those who make a node of it all.
+func nodeBugs() []mutant {
+	return []mutant{
+		{"never-well", "a backend that was unhealthy stays so", "recover", "sick", "", []edit{{"proxy/backend/look.go",
+			"	b.slow.Store(c.verdict.Slow)\n", "	if before.Down && rules.Enabled {\n		c.verdict.Down = true\n	}\n	b.slow.Store(c.verdict.Slow)\n"}}},
+		{"deaf-elder", "a node that hands over refuses turns on the connections that it has", "upgrade", "upgrade", chaos.Processes, []edit{{"proxy/handler.go",
+			"	p, err := c.route()\n	if err != nil {", "	if c.server.paused.Load() {\n		return nil, &failure{code: backend.CodeDraining, reason: backend.Shed, message: \"planted\"}\n	}\n	p, err := c.route()\n	if err != nil {"}}},
+		{"cut-by-upgrade", "a node that hands over cuts its streams", "P6", "upgrade", chaos.Processes, []edit{{"node/elder.go",
+			"	report := n.proxy.Leave(ctx, leaveGrace)\n", "	now, cut := context.WithCancel(ctx)\n	cut()\n	report := n.proxy.Leave(now, leaveGrace)\n"}}},
+		{"unlocked", "a data directory is not locked", "data", "twice", chaos.Processes, []edit{{"node/lock_unix.go",
+			"	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)\n", ""}}},
+		{"disk-leak", "every write leaves a file behind", "P10", "peace", "", []edit{
+			{"consensus/store/committer.go", "	\"fmt\"\n", "	\"fmt\"\n	\"os\"\n"},
+			{"consensus/store/committer.go", "	err := guard(func() error { return s.disk.StoreLogs(entries) })\n",
+				"	_ = os.WriteFile(fmt.Sprint(s.opts.Path, time.Now().UnixNano()), make([]byte, 1<<20), 0o600)\n	err := guard(func() error { return s.disk.StoreLogs(entries) })\n"}}},
+	}
 }
 
 // bindingBugs are of those who agree on where sessions live.
 func bindingBugs() []mutant {
 	return []mutant{
 		{"lost-binding", "bindings are lost when a shard gets another leader", "P2", "kill", "", []edit{{"shards/machine.go",
-			"	m.mu.Lock()\n	for i, c := range decoded {",
-			"	m.mu.Lock()\n	if term > m.at.Term && m.at.Term > 0 {\n		m.table = NewTable()\n	}\n	for i, c := range decoded {"}}},
+			"	m.mark(index)\n",
+			"	if term > m.at.Term && m.at.Term > 0 {\n		m.table = NewTable()\n	}\n	m.mark(index)\n"}}},
 		{"stale-cache", "a node goes on by what it cached after a move", "P1", "move", "", []edit{{"shards/section.go",
 			"	if _, known := r.cache.Peek(i.session, now); known {\n		r.cache.Put(i.session, i.binding, gen, now)\n	}",
 			"	_, _ = gen, now"}}},
@@ -52,7 +98,7 @@ func bindingBugs() []mutant {
 		{"unfenced-pause", "a node that stood still goes on as if its lease had lasted", "P1", "pause", chaos.Processes, []edit{
 			{"shards/section.go", "{ return now < time.Duration(s.until.Load()) }", "{ return s.until.Load() > 0 }"}}},
 		{"never-reconciled", "guesses are not offered when there are leaders again", "P4", "quorum", "", []edit{
-			{"shards/fallback.go", "	for _, o := range offers {", "	for _, o := range offers[:0] {"}}},
+			{"shards/fallback.go", "		offers := s.offers()\n", "		offers := s.offers()[:0]\n"}}},
 		{"nobody-asked", "a move begins although turns of the session run", "P3", "move", "", []edit{
 			{"shards/section.go", "		running := l != nil && l.turns > 0\n", "		running := false\n"}}},
 		{"rival-backends", "each node guesses for itself where a session lives", "P4", "quorum", "", []edit{

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// throws has an operator eject a backend and admit it again, at all nodes.
+func (l *looker) throws() {
+	l.t.add("click Eject b3", l.run(`button("Eject b3").click()`))
+	l.until("the question says what follows, and what else there is", `if (!dialog.open || !dialog.textContent.includes("All nodes") || !dialog.textContent.includes("drain it")) return dialog.textContent;`)
+	l.t.add("confirm", l.run(`document.querySelector("#ask .do").click()`))
+	l.until("b3 is out, and says until when", `
+		if (dialog.open || cell("#pools", "b3", "State") !== "ejected") return cell("#pools", "b3", "State") + dialog.textContent;
+		if (!/until \d/.test(cell("#pools", "b3", "Why"))) return cell("#pools", "b3", "Why");
+		if (button("Eject b3")) return "it can be ejected again";`)
+	l.t.add("at another node, too", l.elsewhere("b3", "ejected"))
+	l.t.add("admit it", l.run(`button("Admit b3").click(); document.querySelector("#ask .do").click()`))
+	l.back("b3")
+	l.t.add("at the other node, too", l.elsewhere("b3", "active"))
+}
+
+// elsewhere waits until another node than the page's sees a backend so.
+func (l *looker) elsewhere(id, state string) error {
+	ctx, cancel := context.WithTimeout(l.ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		b, err := backend(l.c.Node(2), id)
+		if err == nil && string(b.State) == state {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("%s is %s, not %s: %s", id, b.State, state, b.Reason), err)
+		}
+	}
+}
+
+// policies has another policy chosen from the list, and that of the file again.
+func (l *looker) policies() {
+	l.t.add("click Policy", l.run(`button("Policy of llm").click()`))
+	l.until("asks with the list, at the one that holds", `
+		const list = document.querySelector("#ask select");
+		if (!dialog.open || document.activeElement !== list) return "the focus is on " + document.activeElement.outerHTML;
+		if (list.value !== "p2c" || list.options.length !== 10) return list.value + " of " + list.options.length;`)
+	l.t.add("choose another", l.run(`document.querySelector("#ask select").value = "least_connections"; document.querySelector("#ask .do").click()`))
+	l.until("it holds", `const s = document.querySelector(".pool p").textContent; if (dialog.open || !s.includes("Chosen by least_connections")) return s + dialog.textContent;`)
+	l.t.add("as the configuration says", l.run(`button("Policy of llm").click(); document.querySelector("#ask select").value = ""; document.querySelector("#ask .do").click()`))
+	l.until("it does again", `const s = document.querySelector(".pool p").textContent; if (dialog.open || !s.includes("Chosen by p2c")) return s + dialog.textContent;`)
+}
+
+// whole looks at what the page tells of the other nodes.
+func (l *looker) whole() {
+	l.until("every node says for how long it is up, and what it carries", `
+		for (const n of ["n1", "n2", "n3"]) {
+			if (!/^\d+ (s|min)/.test(cell("#members", n, "Up for"))) return n + " is up for " + cell("#members", n, "Up for");
+			if (!/^\d/.test(cell("#members", n, "Streams")) || !/^\d/.test(cell("#members", n, "Leads"))) return n + ": " + row("#members", n).textContent;
+		}`)
+	l.until("streams of all nodes", `
+		const nodes = new Set(all("#running tbody tr").map((r) => r.querySelector('[data-name="Node"]').textContent));
+		if (nodes.size !== 3) return [...nodes].join(" ");
+		if (!/^n1 \d+ · n2 \d+ · n3 \d+$/.test(document.querySelector("#counted").textContent)) return document.querySelector("#counted").textContent;`)
+	l.t.add("choose this node's alone", l.run(`const s = document.querySelector("#whose select"); s.value = "node"; s.dispatchEvent(new Event("change", { bubbles: true }))`))
+	l.until("streams of it alone", `
+		const nodes = new Set(all("#running tbody tr").map((r) => r.querySelector('[data-name="Node"]').textContent));
+		if ([...nodes].join() !== "n1") return [...nodes].join(" ");`)
+	l.t.add("n2 says nothing", l.run(`
+		const real = window.fetch;
+		window.again = () => { window.fetch = real; };
+		window.fetch = async (url, how) => {
+			const answer = await real(url, how);
+			if (!String(url).includes("status?scope=cluster")) return answer;
+			const said = await answer.json();
+			const silent = said.nodes.find((n) => n.name === "n2");
+			delete silent.status;
+			silent.error = "it did not answer within 2s";
+			return new Response(JSON.stringify(said));
+		}`))
+	l.until("that is said, and no figure of it is left", `
+		if (!cell("#members", "n2", "State").includes("does not answer")) return cell("#members", "n2", "State");
+		if (cell("#members", "n2", "Streams") !== "–") return cell("#members", "n2", "Streams");
+		if (!document.querySelector("#notices").textContent.includes("n2 does not answer: it did not answer within 2s")) return document.querySelector("#notices").textContent;`)
+	l.t.add("it answers again", l.run(`window.again()`))
+	l.until("and has its figures", `if (!/^\d/.test(cell("#members", "n2", "Streams")) || cell("#members", "n2", "State") !== "alive") return row("#members", "n2").textContent;`)
+	l.t.add("an upgrade's events are told, and marked", l.p.until(l.ctx, `import("./log.js").then(({ text, tone }) => {
+		const said = [{ kind: "upgrade", node: "n1", from: "0.1.0", to: "0.1.1", reason: "process 7 took over" }, { kind: "upgrade", node: "n1", reason: "the upgrade failed" }].map((e) => text(e) + ", " + tone(e)).join("; ");
+		return said === "0.1.0 → 0.1.1: process 7 took over, fair; the upgrade failed, bad" ? "" : said;
+	})`))
+}
+
+// loses has the page's node be the only one that is left: nobody leads a shard, and
+// one may be made anew, which names what is lost. The node will refuse: it cannot
+// decide. That takes long, and is not waited for.
+func (l *looker) loses() {
+	l.c.Kill(1)
+	l.c.Kill(2)
+	l.until("two nodes are dead: a shard can be made anew, but not shard 0", `
+		for (const n of ["n2", "n3"]) if (!cell("#members", n, "State").startsWith("dead")) return n + " is " + cell("#members", n, "State");
+		if (!button("Make shard 1 anew")) return "no button: " + row("#shard-list", "1").textContent;
+		if (button("Make shard 0 anew")) return "a button at shard 0";`)
+	l.t.add("picture", l.p.shoot(l.ctx, l.shots, "lost"))
+	l.t.add("click it", l.run(`button("Make shard 1 anew").click()`))
+	l.until("the question names what is lost, and whom to try to start first", `
+		const s = dialog.textContent;
+		if (!dialog.open || !/What only n[23] and n[23] knew is lost/.test(s) || !s.includes("taken from n1") || !s.includes("started again")) return s;
+		if (document.activeElement !== document.querySelector("#ask input")) return "the focus is on " + document.activeElement.outerHTML;`)
+	l.t.add("picture", l.p.shoot(l.ctx, l.shots, "anew"))
+	l.t.add("Enter, with another number", errors.Join(l.p.write(l.ctx, "7"), l.p.key(l.ctx, "Enter")))
+	l.until("is not sent", `if (!dialog.open || document.querySelector("#ask .wrong").textContent || document.querySelector("#ask input").validity.valid) return "it was";`)
+	l.t.add("Enter, with its number", errors.Join(l.run(`document.querySelector("#ask input").value = ""`), l.p.write(l.ctx, "1"), l.p.key(l.ctx, "Enter")))
+	l.until("is sent", `if (!dialog.open || !document.querySelector("#ask .do").disabled && !document.querySelector("#ask .wrong").textContent) return "it was not";`)
+	l.t.add("to where it belongs", l.p.sent("/v1/shards/1/reset"))
+	l.t.add("Escape", l.p.key(l.ctx, "Escape"))
+}
+
+// sent tells whether the page has asked for an address that ends so.
+func (p *page) sent(end string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, url := range p.asked {
+		if strings.HasSuffix(url, end) {
+			return nil
+		}
+	}
+	return errors.New("nothing was sent to " + end)
+}

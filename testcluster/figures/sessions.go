@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/metrics"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/starling-lb/starling/shards"
+)
+
+const (
+	pool    = "llm"
+	pause   = 3 * time.Millisecond // between two bindings that are made one at a time
+	known   = 16                   // sessions that hits are measured with, for each of those
+	binders = 64                   // make them
+)
+
+// sessions measures binds and hits on three nodes.
+func sessions(o options) ([]row, error) {
+	t, err := newTown(o.dir)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := t.measure(o)
+	return rows, errors.Join(err, t.stop())
+}
+
+func (t *town) measure(o options) (rows []row, err error) {
+	if err := t.whole(); err != nil {
+		return nil, err
+	}
+	lone, failed := t.alone(o.lone)
+	slices.Sort(lone)
+	rows = append(rows,
+		row{what: "new binding, nothing else, p50", unit: "ms", value: ms(at(lone, 50)), most: 5},
+		row{what: "new binding, nothing else, p99", unit: "ms", value: ms(at(lone, 99)), most: 25})
+	for _, callers := range []int{256, 2048} {
+		rate, late := t.crowd(callers, o.span)
+		r := row{what: fmt.Sprintf("new bindings of %d callers", callers), unit: "1/s", value: rate}
+		if callers == 2048 {
+			r.least = 10_000
+		}
+		rows, failed = append(rows, r), failed+late
+	}
+	rows = append(rows, row{what: "new bindings that failed", unit: "", value: float64(failed)})
+	hits, err := t.hits(known*o.lone, o.span)
+	return append(rows, hits...), err
+}
+
+// bind has a session bound, over a node.
+func (t *town) bind(i int, name string) (took time.Duration, ok bool) {
+	began := time.Now()
+	turn, err := t.nodes[i%len(t.nodes)].Router().Turn(context.Background(), pool, []byte(name), 0, func() string { return home(i) })
+	if err != nil {
+		return 0, false
+	}
+	took, ok = time.Since(began), turn.Home().Lookup == shards.LookupNew
+	turn.End()
+	return took, ok
+}
+
+// alone makes n bindings, one after the other, over each node in turn.
+func (t *town) alone(n int) (all []time.Duration, failed int) {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for i := range n {
+		<-tick.C
+		if took, ok := t.bind(i, fmt.Sprint("lone ", i)); ok {
+			all = append(all, took)
+		} else {
+			failed++
+		}
+	}
+	return all, failed
+}
+
+// crowd has callers bind, each one session after the other.
+func (t *town) crowd(callers int, span time.Duration) (rate float64, failed int) {
+	var made, late atomic.Int64
+	var all sync.WaitGroup
+	began := time.Now()
+	for c := range callers {
+		all.Go(func() {
+			for i := 0; time.Since(began) < span; i++ {
+				if _, ok := t.bind(c, fmt.Sprintf("%d of %d of %d", i, c, callers)); ok {
+					made.Add(1)
+				} else {
+					late.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return float64(made.Load()) / time.Since(began).Seconds(), int(late.Load())
+}
+
+var errNoHit = errors.New("a session that this node has bound is not in its cache")
+
+// hits measures turns of sessions that are known, from the begin over the second look
+// to the end, by one goroutine and by one per processor. They are told in CPU time, of
+// which the three nodes use a little besides: it says nothing of who else has the
+// processors.
+func (t *town) hits(sessions int, span time.Duration) ([]row, error) {
+	names := t.settle(sessions)
+	r := t.nodes[0].Router()
+	alone, _, err := hitters(r, names, 1, span)
+	if err != nil {
+		return nil, err
+	}
+	many := runtime.GOMAXPROCS(0)
+	beside, waited, err := hitters(r, names, many, span)
+	return []row{
+		{what: "hit of the cache, a turn from begin to end", unit: "us of CPU", value: alone, most: 1},
+		{what: fmt.Sprintf("hit of the cache, %d at once", many), unit: "us of CPU", value: beside, most: 1},
+		{what: fmt.Sprintf("waits for locks, %d at once", many), unit: "% of the time", value: waited, most: 1},
+	}, err
+}
+
+// settle has sessions bound over the first node, and returns those that are.
+func (t *town) settle(sessions int) (names [][]byte) {
+	var mu sync.Mutex // guards names
+	var all sync.WaitGroup
+	for b := range binders {
+		all.Go(func() {
+			for i := b; i < sessions; i += binders {
+				name := fmt.Sprint("known ", i)
+				if _, ok := t.bind(0, name); ok {
+					mu.Lock()
+					names = append(names, []byte(name))
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	all.Wait()
+	return names
+}
+
+// hitters has so many take turns side by side, each of sessions of its own at a time.
+// It returns what a turn took, and in which part of the time somebody waited for a lock.
+func hitters(r *shards.Router, names [][]byte, many int, span time.Duration) (us, waited float64, err error) {
+	var done, missed atomic.Int64
+	var all sync.WaitGroup
+	cpu, locks, began := ownCPU(), lockWaits(), time.Now()
+	for h := range many {
+		all.Go(func() {
+			n := 0
+			for i := h * len(names) / many; len(names) > 0 && (n%1024 != 0 || time.Since(began) < span); i++ {
+				turn, err := r.Turn(context.Background(), pool, names[i%len(names)], 0, nil)
+				if err != nil || turn.Look() != nil || turn.Home().Lookup != shards.LookupHit {
+					missed.Add(1)
+					break
+				}
+				turn.End()
+				n++
+			}
+			done.Add(int64(n))
+		})
+	}
+	all.Wait()
+	took := time.Since(began).Seconds() * float64(many)
+	waited = 100 * (lockWaits() - locks) / took
+	if missed.Load() > 0 || done.Load() == 0 {
+		return 0, 0, errNoHit
+	}
+	if cpu = ownCPU() - cpu; cpu > 0 {
+		took = cpu.Seconds()
+	}
+	return took / float64(done.Load()) * 1e6, waited, nil
+}
+
+// lockWaits is for how many seconds goroutines of this process have waited for locks.
+func lockWaits() float64 {
+	s := []metrics.Sample{{Name: "/sync/mutex/wait/total:seconds"}}
+	metrics.Read(s)
+	return s[0].Value.Float64()
+}
+
+// middle is the median.
+func middle(all []time.Duration) time.Duration {
+	slices.Sort(all)
+	return at(all, 50)
+}
