@@ -83,9 +83,10 @@ browser: ## the dashboard in headless Chromium; BROWSERFLAGS="-shots DIR" keeps 
 mutants: ## bugs are planted, one at a time, and the judge of chaos runs must find each; half an hour; MUTANTFLAGS="-run NAME"
 	@GO=$(GO) $(GO) run ./testcluster/chaos/mutants $(MUTANTFLAGS)
 
-sessions: ## one backend at a time, for minutes: real nodes stopped, killed and cut off, and 1,500 minutes in virtual time
+sessions: ## one backend at a time, for minutes: real nodes stopped, killed and cut off, and 1,500 minutes in virtual time; backends added beneath sessions
 	$(GO) test -count=1 -timeout 20m -run '^TestPromisesUnderFaults$$' ./shards -args -sessions.seeds=1500
 	$(GO) test -count=1 -timeout 40m -v -parallel 1 ./testcluster/promise -args -promise.full
+	$(GO) test -count=1 -timeout 40m -v -parallel 1 ./testcluster/moving -args -moving.full
 
 netns: build ## real loss between real nodes in namespaces; needs root or user namespaces, iptables
 	bash .ci/netns.sh ./bin/starling $(NETNSFLAGS)

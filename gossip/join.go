@@ -167,6 +167,19 @@ func (j *joining) isNew(address, text string) bool {
 	return !ever || was != text
 }
 
+// Unheard are the seeds that did not answer when they were asked last, or were not
+// asked yet. This node itself, named as one, is none of them.
+func (c *Cluster) Unheard() (seeds []string) {
+	c.joining.mu.Lock()
+	defer c.joining.mu.Unlock()
+	for _, s := range c.cfg.Seeds {
+		if fault, asked := c.joining.said[s]; !asked || fault != "" {
+			seeds = append(seeds, s)
+		}
+	}
+	return seeds
+}
+
 func (c *Cluster) sayAsked(address string, err error) {
 	var dns *net.DNSError
 	var r *refusal

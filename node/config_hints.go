@@ -48,7 +48,7 @@ func hintCluster(c Config, hint fault) {
 	case !own.On() && !c.Shards.Host:
 		hint("shards.host", "is false on a node alone, so nobody keeps its sessions; leave it out")
 	case own.On() && own.BootstrapExpect == 1 && seeds > 0:
-		hint("cluster.bootstrap_expect", "1 founds a cluster of its own if no seed answers within %v of the first start; write how many nodes begin together", lookAround)
+		hint("cluster.bootstrap_expect", "1 founds a cluster of its own once all seeds have answered and none has one, and waits while one does not; write how many nodes begin together")
 	case own.On() && own.BootstrapExpect == 2:
 		hint("cluster.bootstrap_expect", "2 nodes survive the loss of neither: what is agreed is kept by one of them, until there are three")
 	}

@@ -51,16 +51,9 @@ func (n *Node) bequeath() []byte {
 			trials = append(trials, trial{p.Name, t})
 		}
 		all, mean := p.Memories(time.Now())
-		slices.SortStableFunc(all, func(a, b backend.Memory) int { return cmp.Compare(urgent(a), urgent(b)) })
-		m := memories{Pool: p.Name, Mean: mean, Backends: []json.RawMessage{}}
-		for _, one := range all {
-			text, err := json.Marshal(one)
-			if room -= len(text); err != nil || room < 0 {
-				left++
-				continue
-			}
-			m.Backends = append(m.Backends, text)
-		}
+		m := memories{Pool: p.Name, Mean: mean}
+		m.Backends, room = pack(all, room)
+		left += len(all) - len(m.Backends)
 		e.Pools = append(e.Pools, m)
 	}
 	u := &n.upgrade
@@ -75,6 +68,22 @@ func (n *Node) bequeath() []byte {
 		return nil
 	}
 	return text
+}
+
+// pack takes as many memories as there is room for, in bytes, and tells how much is left
+// of that. Those of whom most is known come first.
+func pack(all []backend.Memory, room int) (list []json.RawMessage, left int) {
+	list = []json.RawMessage{}
+	slices.SortStableFunc(all, func(a, b backend.Memory) int { return cmp.Compare(urgent(a), urgent(b)) })
+	for _, one := range all {
+		text, err := json.Marshal(one)
+		if err != nil || len(text) > room {
+			continue
+		}
+		room -= len(text)
+		list = append(list, text)
+	}
+	return list, room
 }
 
 // urgent puts those first of whom it matters most.

@@ -195,7 +195,8 @@ func (r rules) Leaving() (all []shards.Leaver) {
 	return all
 }
 
-// Usable says whether sessions may be moved to a backend.
+// Usable says whether sessions may be moved to a backend. From one that is not ready
+// yet they would only move on.
 func (r rules) Usable(id string) bool {
 	p := r.pool(r.Of(id))
 	if p == nil {
@@ -205,6 +206,5 @@ func (r rules) Usable(id string) bool {
 	if b == nil {
 		return false
 	}
-	s := b.Standing().State
-	return s == backend.Active || s == backend.Warming
+	return b.Standing().State == backend.Active
 }

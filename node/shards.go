@@ -54,7 +54,7 @@ func (n *Node) remember(ctx context.Context) error {
 		o.Names, o.Changed, o.Failed, o.Aside = n.named, n.agreedOn, n.diskFailed, n.isAside()
 		o.Look, o.Order = n.lookedAt, n.toldTo
 		if len(c.Seeds) > 0 {
-			o.Wait = lookAround
+			o.Wait, o.Unheard = lookAround, n.unheard
 		}
 	}
 	q, err := quorum.New(o)
@@ -112,6 +112,14 @@ func (n *Node) clusterID() string {
 		return q.Cluster()
 	}
 	return ""
+}
+
+// unheard are the seeds that do not answer.
+func (n *Node) unheard() []string {
+	if c := n.cluster.Load(); c != nil {
+		return c.Unheard()
+	}
+	return n.cfg().Cluster.Seeds
 }
 
 // around is the other nodes as gossip knows them.

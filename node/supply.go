@@ -157,6 +157,9 @@ func (s *supply) say(id string, length time.Duration) error {
 	if !ok {
 		return noBackend(id, "any pool")
 	}
+	if s.together != nil && !s.ruled(pool) {
+		return refuse(admin.Conflict, "the cluster has not agreed on the backends of pool %s yet; ask again in a moment", pool)
+	}
 	return s.decide(id, func(d *decision) {
 		d.Pool, d.Out = pool, meta.Word{Number: max(d.Out.Number+1, uint64(time.Now().UnixMilli())), Length: int64(length)}
 	})

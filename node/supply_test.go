@@ -128,6 +128,11 @@ func TestSupply(t *testing.T) {
 	if err := s.say("nobody", 0); err == nil || !strings.Contains(err.Error(), `no backend "nobody"`) {
 		t.Errorf("a word on nobody: %v", err)
 	}
+	s.together = func(string, func(*meta.Pool) error) error { return nil }
+	if err := s.say("b", time.Minute); err == nil || !strings.Contains(err.Error(), "has not agreed on the backends of pool llm yet") {
+		t.Errorf("a word where there is a cluster and no record: %v", err)
+	}
+	s.together = nil
 	step("what was said is reset", s.reset("b"), "a*1 b*1 c*1 e*1")
 	if s.has["llm"].words["b"] != (meta.Word{}) {
 		t.Errorf("a word is left: %+v", s.has["llm"].words["b"])

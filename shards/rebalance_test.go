@@ -14,18 +14,19 @@ import (
 // crowd is sessions that have a turn four fifths of the time, and what their nodes
 // see of it.
 type crowd struct {
-	mu       sync.Mutex // guards what follows
-	running  map[string]int
-	where    map[string]string // by session
-	requests uint64
-	failed   []string
-	config   backend.RebalanceConfig
+	mu        sync.Mutex // guards what follows
+	running   map[string]int
+	where     map[string]string // by session
+	requests  uint64
+	elsewhere float64 // requests a second of nodes that do not lead
+	failed    []string
+	config    backend.RebalanceConfig
 }
 
 func (c *crowd) Plan(pool string) (backend.RebalanceConfig, View, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	v := View{Knee: 1, Requests: c.requests}
+	v := View{Knee: 1, Requests: c.requests, Elsewhere: c.elsewhere}
 	for _, id := range []string{"llm-b1", "llm-b2"} {
 		v.Backends = append(v.Backends, Load{ID: id, Streams: float64(c.running[id]), Speed: 1, Takes: true})
 	}
@@ -85,7 +86,7 @@ func (c *crowd) sessions(id string) (n int) {
 
 // TestSessionsAreRebalanced, the case on five nodes: of ten sessions on one
 // backend and two on another some move, between turns; all go on; and a spike of
-// requests stops it.
+// requests stops it, by the leader's node and then by others.
 func TestSessionsAreRebalanced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &crowd{running: make(map[string]int), where: make(map[string]string), config: backend.DefaultRebalance()}
@@ -106,10 +107,15 @@ func TestSessionsAreRebalanced(t *testing.T) {
 		w.wait(time.Minute) // what is usual
 		c.set(func() { c.config.Enabled = true })
 		before := c.sessions("llm-b1")
-		for range 10 {
-			c.set(func() { c.requests += 5000 })
+		for i := range 10 {
+			c.set(func() {
+				if c.elsewhere = 1000; i < 5 {
+					c.elsewhere, c.requests = 0, c.requests+5000
+				}
+			})
 			w.wait(5 * time.Second)
 		}
+		c.set(func() { c.elsewhere = 0 })
 		if now := c.sessions("llm-b1"); now != before {
 			t.Errorf("in a spike sessions moved: %d, then %d", before, now)
 		}

@@ -35,7 +35,7 @@ func (p *process) group() (pids []int) {
 // sessions.
 func TestSignalsDuringAnUpgrade(t *testing.T) {
 	t.Parallel()
-	moments := 3
+	moments := 2
 	if *upgradeFull {
 		moments = 40
 	}

@@ -37,7 +37,7 @@ func newTop() *cobra.Command {
 		if !terminal(os.Stdin) || !terminal(os.Stdout) {
 			return &exit{exitUsage, errors.New("top needs a terminal; starling status, backends and events --json are for programs")}
 		}
-		return top.Run(c.Context(), node, every, os.Stdin, os.Stdout)
+		return top.Run(c.Context(), top.Asked{Node: node, All: node.With("scope", "cluster")}, every, os.Stdin, os.Stdout)
 	}
 	return c
 }

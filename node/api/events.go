@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -74,6 +75,13 @@ func (e Event) Text() string {
 		about = append(about, fmt.Sprintf("%d sessions %s", e.Sessions, e.To))
 	case e.Lost > 0:
 		about = append(about, fmt.Sprintf("%d missed", e.Lost))
+	case e.Kind == StepEvent:
+		about = append(about, cmp.Or(e.To, e.From)) // the reason says whether it is over
+	case e.Kind == LeaderEvent && e.To == "":
+		about = append(about, "has lost its leader "+e.From)
+	case e.Kind == LeaderEvent && e.From == "":
+		about = append(about, "led by "+e.To)
+	case e.Kind == UpgradeEvent && e.From == e.To: // the reason says all
 	case e.From != "" && e.From == e.To:
 		about = append(about, "stays "+e.To)
 	case e.From != "" && e.To != "":

@@ -38,8 +38,9 @@ func nextBoot(dir string, now time.Time) (uint64, error) {
 }
 
 const (
-	backTime = 500 * time.Millisecond // for others to be met at a start
-	backLook = 10 * time.Millisecond
+	backTime  = 500 * time.Millisecond // for others to be met at a start
+	backTimes = 4                      // as long, where shard 0 is to begin again here unless others say that it has
+	backLook  = 10 * time.Millisecond
 )
 
 // lookBack has the others that run say whether this node's directory is an older
@@ -54,9 +55,13 @@ func (q *Quorum) lookBack(ctx context.Context, m *meta.Map) {
 	if q.o.Around == nil || others == 0 {
 		return
 	}
+	most := backTime
+	if q.keeper.Recovering() {
+		most *= backTimes
+	}
 	tick := time.NewTicker(backLook)
 	defer tick.Stop()
-	for over := time.After(backTime); len(q.others()) == 0; {
+	for over := time.After(most); len(q.others()) == 0; {
 		select {
 		case <-tick.C:
 		case <-over:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/starling-lb/starling/shards/meta"
@@ -43,6 +44,9 @@ func (q *Quorum) settle(ctx context.Context) error {
 	case f.Join != "":
 		q.say(f.Reason)
 		return q.join(ctx, f.Join)
+	case f.Found && len(seen) == 1 && len(q.unheard()) > 0:
+		q.say(fmt.Sprintf("no answer from %s (cluster.seeds): who founds alone while another cluster is down makes a second one. Start one of them; or, if this is the first node of all, start it without cluster.seeds until it has founded", strings.Join(q.unheard(), ", ")))
+		return nil
 	case f.Found && len(seen) == 1 && time.Since(q.began) < q.o.Wait:
 		q.say("looks for a cluster to join, before it founds its own")
 		return nil
@@ -51,6 +55,14 @@ func (q *Quorum) settle(ctx context.Context) error {
 	}
 	q.say(f.Reason)
 	return nil
+}
+
+// unheard are the seeds that do not answer.
+func (q *Quorum) unheard() []string {
+	if q.o.Unheard == nil {
+		return nil
+	}
+	return q.o.Unheard()
 }
 
 // say logs what the founding waits for, once.

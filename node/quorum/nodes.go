@@ -2,6 +2,8 @@ package quorum
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/starling-lb/starling/consensus/transport"
@@ -15,8 +17,11 @@ const (
 	orderService = "node.order" // that it does something
 )
 
-// LongestOrder is how long a node may take to do what another tells it.
-const LongestOrder = time.Minute
+// longestOrder is how long a node may take to do what another tells it.
+const longestOrder = time.Minute
+
+// ErrOlder is a node that cannot be asked so.
+var ErrOlder = errors.New("it runs a program that cannot be asked this: upgrade it")
 
 // Hear is how a node answers another one: from is the other's id.
 type Hear func(ctx context.Context, from string, question []byte) ([]byte, error)
@@ -26,16 +31,35 @@ func (q *Quorum) serveNodes() {
 		q.port.Serve(lookService, transport.Service{MaxQuestion: 256, Concurrent: 16, Answer: q.o.Look})
 	}
 	if q.o.Order != nil {
-		q.port.Serve(orderService, transport.Service{MaxQuestion: 256, Concurrent: 1, MaxTime: LongestOrder, Answer: q.o.Order})
+		q.port.Serve(orderService, transport.Service{MaxQuestion: 256, Concurrent: 1, MaxTime: longestOrder, Answer: q.o.Order})
 	}
 }
 
 // Look asks a node how it is.
 func (q *Quorum) Look(ctx context.Context, node string, question []byte) ([]byte, error) {
-	return q.port.Call(ctx, node, lookService, question)
+	answer, err := q.port.Call(ctx, node, lookService, question)
+	return answer, plain(ctx, err)
 }
 
 // Order tells a node to do something, and returns when it has, or will not.
 func (q *Quorum) Order(ctx context.Context, node string, order []byte) ([]byte, error) {
-	return q.port.Call(ctx, node, orderService, order)
+	answer, err := q.port.Call(ctx, node, orderService, order)
+	return answer, plain(ctx, err)
+}
+
+// plain is an error of a call in the words for who reads it beside the node's name.
+func plain(ctx context.Context, err error) error {
+	var refused *transport.RefusedError
+	var said *transport.RemoteError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &said):
+		return errors.New(said.Text)
+	case errors.As(err, &refused) && refused.Code == transport.RefusedService:
+		return ErrOlder
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), "\n", ": "))
 }

@@ -58,12 +58,15 @@ type Options struct {
 	RPC    transport.Config
 	Expect int           // nodes that a new cluster begins with
 	Wait   time.Duration // for others, before a cluster of one is founded
-	Around Around        // nil: a node alone. It founds its own cluster at once, and listens nowhere
-	Pools  shards.Pools  // nil: no session is moved to even out load
-	Rules  shards.Rules  // of sessions
-	Fates  shards.Fates
-	Names  func() map[string]meta.Named // what this node knows of backends; nil: they are not agreed on
-	Elders func() []uint64              // boots of this node's older processes that live; nil: none do
+	// Unheard, if set, are the seeds that do not answer. Who has some founds no cluster
+	// alone: theirs may only be down.
+	Unheard func() []string
+	Around  Around       // nil: a node alone. It founds its own cluster at once, and listens nowhere
+	Pools   shards.Pools // nil: no session is moved to even out load
+	Rules   shards.Rules // of sessions
+	Fates   shards.Fates
+	Names   func() map[string]meta.Named // what this node knows of backends; nil: they are not agreed on
+	Elders  func() []uint64              // boots of this node's older processes that live; nil: none do
 	// Changed, if set, hears of newer maps, and may take its time.
 	Changed func(*meta.Map)
 	Aside   bool   // operators have set this node aside

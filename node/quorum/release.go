@@ -135,8 +135,8 @@ func (q *Quorum) feedOnce(ctx context.Context, node, service string, opening []b
 }
 
 const (
-	beyondRest   = 20 * time.Millisecond // after a feed that broke; doubles, with jitter
-	beyondRestTo = time.Second
+	beyondRest   = 20 * time.Millisecond  // after a feed that broke; doubles, with jitter
+	beyondRestTo = 100 * time.Millisecond // no more: leases lapse meanwhile, and who is asked is on this machine
 )
 
 // followBeyond keeps a feed open until ctx ends.

@@ -75,6 +75,18 @@ func (k *Keeper) heed(generation uint32, of string) {
 	k.Nudge()
 }
 
+// givesWay says aloud that what was decided here is void.
+func (k *Keeper) givesWay(was, now *Map) {
+	switch {
+	case was == nil || was.Generation() >= now.Generation() || now.Shards[0].Founder == k.o.Self:
+	case was.Generation()>>nodeBits == now.Generation()>>nodeBits:
+		k.o.Log.Error("shard 0 was recovered on two nodes, and this one gives way: what was decided on its side since then is lost; look at starling members and starling backends, and decide it again",
+			"generation", was.Generation(), "revision", was.Revision, "recovered", was.name(was.Shards[0].Founder), "later", now.Generation(), "stands", now.name(now.Shards[0].Founder))
+	default:
+		k.o.Log.Warn("the cluster was recovered, and this node goes on with it: what was decided since the revision that it was recovered from is lost", "generation", now.Generation(), "revision", was.Revision, "recovered", now.name(now.Shards[0].Founder))
+	}
+}
+
 // latest is the latest generation that this node has heard of.
 func (k *Keeper) latest() uint32 {
 	k.mu.Lock()

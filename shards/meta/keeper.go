@@ -217,6 +217,7 @@ func (k *Keeper) Take(m *Map) error {
 		return err
 	}
 	k.recognise(m)
+	k.givesWay(current, m)
 	k.mu.Lock()
 	if current != nil && current.Generation() < m.Generation() {
 		maps.Copy(k.doubted, dropped(m, k.o.Self, k.own.Replicas, current.Revision))

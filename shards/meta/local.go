@@ -47,7 +47,11 @@ func Local(m *Map, self string, own []Own, open func(Own) bool) (errands []Erran
 			s = m.Shards[o.Shard]
 		}
 		switch {
-		case m.Revision <= o.Map || o.Incarnation > s.Incarnation:
+		case m.Revision <= o.Map:
+		case o.Incarnation > s.Incarnation:
+			if s.settled(self) && m.foreign(o) {
+				errands = append(errands, Errand{Do: DeleteIt, Own: o})
+			}
 		case o.Incarnation < s.Incarnation && s.Phase != Ready:
 			if open(o) {
 				errands = append(errands, Errand{Do: CloseIt, Own: o})
@@ -70,6 +74,19 @@ func Local(m *Map, self string, own []Own, open func(Own) bool) (errands []Erran
 		}
 	}
 	return errands
+}
+
+// foreign tells whether another generation than the map's asked for a replica.
+func (m *Map) foreign(o Own) bool {
+	return m.Generation() > 1 && o.Map < uint64(m.Generation())*leap
+}
+
+// settled tells whether a node is to have a replica of a shard as its group is by now.
+// What it has of a later incarnation, which only a generation that gave way knew, is
+// in the way then: were it more than a remnant, its leader would have said so.
+func (s Shard) settled(self string) bool {
+	_, wanted := s.Wants(self)
+	return wanted && s.Phase == Ready && (s.Step == nil || s.Step.Kind != Regain)
 }
 
 // doubts are the replicas that a map gives a node, when it starts, and that it has

@@ -20,6 +20,8 @@ type losses struct {
 	*world
 	groups  map[int][2]int               // by shard: the group that the map is about
 	decided map[uint32]map[string]uint64 // by generation: pools that were acknowledged, and in which revision
+	tried   map[int]map[string]left      // by shard: what there was of it when a reset was tried that may be done yet
+	headed  time.Duration                // when meta had a leader last
 	two     map[int]time.Duration        // by shard: since when two lead it that reach each other
 
 	fires, resets, empties, recoveries, refused, twice int
@@ -51,7 +53,7 @@ func TestRandomLosses(t *testing.T) {
 }
 
 func lose(t *testing.T, seed uint64) *losses {
-	w := &losses{world: begin(t, seed, 4+int(seed%3), 5), groups: map[int][2]int{}, decided: map[uint32]map[string]uint64{}, two: map[int]time.Duration{}}
+	w := &losses{world: begin(t, seed, 4+int(seed%3), 5), groups: map[int][2]int{}, tried: map[int]map[string]left{}, decided: map[uint32]map[string]uint64{}, two: map[int]time.Duration{}}
 	w.each, w.births, w.acked, w.leaders = w.look, map[string]int{}, map[[2]int][]int{}, map[string]string{}
 	for i := range w.newest().Shards {
 		w.groups[i] = w.leads(i).group()
@@ -182,7 +184,8 @@ func (w *losses) operate() {
 }
 
 // metaIsLost tells whether so many of meta's voters are down that it cannot lead, or
-// nobody that is up has the map of the generation that all have heard of.
+// nobody that is up has the map of the generation that all have heard of, or it has had no
+// leader for long: who votes may be others than the map says.
 func (w *losses) metaIsLost() bool {
 	s, up, latest := w.newest().Shards[0], 0, uint32(0)
 	for _, b := range w.nodes {
@@ -195,7 +198,7 @@ func (w *losses) metaIsLost() bool {
 			up++
 		}
 	}
-	return 2*up <= s.Voters() || s.Incarnation < latest
+	return 2*up <= s.Voters() || s.Incarnation < latest || w.now-w.headed > time.Minute
 }
 
 // candidates are the nodes to recover meta on, the best one first: of those that had
@@ -230,7 +233,9 @@ func (w *losses) begins(b *box) {
 	switch {
 	case now <= m.Generation():
 		w.fail("generation %d comes after %d", now, m.Generation())
-	case now != next && !slices.ContainsFunc(w.ids(), func(id string) bool { return id != b.id && b.reaches(w.nodes[id]) && w.nodes[id].keeper.Map() != nil && w.nodes[id].keeper.Map().Generation() == now }):
+	case now != next && !slices.ContainsFunc(w.ids(), func(id string) bool {
+		return id != b.id && b.reaches(w.nodes[id]) && w.nodes[id].keeper.Map() != nil && w.nodes[id].keeper.Map().Generation() == now
+	}):
 		w.fail("it follows nobody")
 	case now != next:
 		w.refused++
@@ -272,6 +277,9 @@ func (w *losses) makeAnew(by *box, shard int, empty bool) {
 		return
 	case err != nil || now.Incarnation == before.Incarnation:
 		w.say("shard %d is not made anew: %v", shard, err)
+		if !errors.Is(err, ErrInvalid) {
+			w.tried[shard] = has
+		}
 		return
 	}
 	w.resets++
@@ -287,19 +295,24 @@ func (w *losses) makeAnew(by *box, shard int, empty bool) {
 	} else if has[founder].kept.compare(most) < 0 {
 		w.fail("shard %d is made anew from %s, which has %+v; %+v is left", shard, founder, has[founder].kept, most)
 	}
-	var carried []int
-	for _, c := range w.acked[has[founder].of] {
-		if has[founder].clients[c] {
-			carried = append(carried, c)
+	w.begun(shard, now, w.carried(has[founder]))
+}
+
+// carried are the acknowledged commands that a survivor has.
+func (w *losses) carried(from left) (all []int) {
+	for _, c := range w.acked[from.of] {
+		if from.clients[c] {
+			all = append(all, c)
 		}
 	}
-	w.begun(shard, now, carried)
+	return all
 }
 
 // begun notes that a shard is made anew, with what it has to have.
 func (w *losses) begun(shard int, s Shard, has []int) {
 	r, _ := s.Wants(s.Founder)
 	id := w.birth(shard, s.Incarnation, r)
+	delete(w.tried, shard)
 	w.groups[shard], w.acked[id] = id, append(has, w.acked[id]...)
 }
 
@@ -338,9 +351,16 @@ func (w *losses) survivors(by *box, shard int) (all map[string]left, most Kept) 
 // look is what must be so at every moment.
 func (w *losses) look() {
 	m := w.newest()
+	if w.leads(0) != nil {
+		w.headed = w.now
+	}
 	for i, s := range m.Shards {
 		if r, _ := s.Wants(s.Founder); i > 0 && s.Phase == Creating && w.birth(i, s.Incarnation, r) != w.groups[i] {
-			w.begun(i, s, w.acked[w.groups[i]]) // nobody has reset it: nothing may be lost
+			if has := w.tried[i]; has != nil {
+				w.begun(i, s, w.carried(has[s.Founder]))
+			} else {
+				w.begun(i, s, w.acked[w.groups[i]]) // nobody has reset it: nothing may be lost
+			}
 		}
 		w.lookForTwo(i)
 	}

@@ -127,6 +127,12 @@ func loadPending(f files) (*pending, error) {
 	return p, nil
 }
 
+// Recovering tells whether an operator has ordered a recovery that is not done yet.
+func (k *Keeper) Recovering() bool {
+	p, err := loadPending(k.o.files)
+	return err == nil && p.Map != nil
+}
+
 // resurrect has meta begin again here, if an operator has ordered that and nobody was
 // faster: what others have decided in a generation that this node did not know is
 // not to be undone. It asks first, and runs before any replica is open.

@@ -51,8 +51,11 @@ func (p *plan) regain(i int, s Shard, g Group) {
 			s.Replicas = add(without(s.Replicas, m.Node), Replica{m.Node, m.Life, m.Voter})
 		}
 	}
-	step := Step{Kind: Replace, Node: s.Step.Node, Reason: "shard 0 was recovered, and the group is as it says itself"}
-	old := s.Step.Leaving
+	step := Step{Kind: Replace, Node: g.Leader, Reason: "shard 0 was recovered, and the group is as it says itself"}
+	var old []string
+	if s.Step != nil {
+		old, step.Node = s.Step.Leaving, s.Step.Node
+	}
 	for _, r := range now {
 		old = append(slices.Clip(old), r.Node)
 	}

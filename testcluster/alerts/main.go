@@ -23,7 +23,11 @@ import (
 	"time"
 )
 
-const bound = 4 * time.Minute // on all of it
+const (
+	bound = 10 * time.Minute // on all of it
+	tries = 3                // of a stage
+	once  = 3 * time.Minute  // on one of them
+)
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
@@ -74,35 +78,58 @@ func judge(ctx context.Context, file, keep, only string, out io.Writer) (ok bool
 	}
 	results := play(ctx, stages(), book, keep, only)
 	staged := map[string]bool{}
-	ok = true
+	var failed, again []string
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ALERT\tSTAGED BY\tSECONDS\tRESULT")
 	for _, r := range results {
 		for _, alert := range r.stage.alerts {
 			staged[alert] = true
 			verdict := "fired, and cleared"
-			if r.err != nil {
-				ok, verdict = false, r.err.Error()
+			if n := len(r.before) + 1; r.err != nil {
+				verdict = "FAILED"
+				failed = append(failed, fmt.Sprintf("%s: FAILED, also at try %d: %v", alert, n, r.err))
+			} else if n > 1 {
+				verdict = fmt.Sprintf("fired, and cleared, at try %d", n)
 			}
 			fmt.Fprintf(w, "%s\t%s\t%.0f\t%s\n", alert, r.stage.name, r.took.Seconds(), verdict)
+		}
+		for i, err := range r.before {
+			again = append(again, fmt.Sprintf("%s: try %d: %v", r.stage.alerts[0], i+1, err))
 		}
 	}
 	for _, alert := range book.alerts {
 		if only == "" && !staged[alert] {
-			ok = false
-			fmt.Fprintf(w, "%s\t\t\tnobody stages it\n", alert)
+			failed = append(failed, alert+": FAILED: nobody stages it")
 		}
 	}
-	return ok, w.Flush()
+	err = w.Flush()
+	for _, line := range append(again, failed...) {
+		fmt.Fprintln(out, line)
+	}
+	return len(failed) == 0, err
 }
 
 type result struct {
-	stage stage
-	took  time.Duration
-	err   error
+	stage  stage
+	took   time.Duration // by the last try
+	err    error         // of the last try
+	before []error       // of the tries before it
 }
 
-// play runs the stages, a few at a time: they wait more than they work.
+func (r *result) try(ctx context.Context, book rulebook, dir string) {
+	if r.err != nil {
+		r.before = append(r.before, r.err)
+	}
+	began := time.Now()
+	r.err = r.stage.perform(ctx, book, dir)
+	r.took = time.Since(began)
+}
+
+// play runs the stages, a few at a time: they wait more than they work. Time runs 150
+// times faster for the rules, so a machine that is busy for half a second is in
+// trouble for more than a minute, and alerts that are right to fire then. So a stage
+// that failed is played again, alone, when the others are over; what is wrong with a
+// rule is wrong each time.
 func play(ctx context.Context, all []stage, book rulebook, dir, only string) []result {
 	if only != "" {
 		all = slices.DeleteFunc(all, func(s stage) bool { return !slices.Contains(s.alerts, only) })
@@ -114,11 +141,15 @@ func play(ctx context.Context, all []stage, book rulebook, dir, only string) []r
 		plays.Go(func() {
 			room <- struct{}{}
 			defer func() { <-room }()
-			began := time.Now()
-			err := s.perform(ctx, book, dir)
-			results[i] = result{s, time.Since(began), err}
+			results[i].stage = s
+			results[i].try(ctx, book, dir)
 		})
 	}
 	plays.Wait()
+	for i := range results {
+		for n := 1; n < tries && results[i].err != nil && ctx.Err() == nil; n++ {
+			results[i].try(ctx, book, dir)
+		}
+	}
 	return results
 }

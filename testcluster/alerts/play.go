@@ -152,6 +152,26 @@ func (s *scene) led(ctx context.Context) error {
 	}
 }
 
+// settled waits until the first node has told of all its provisional choices.
+func (s *scene) settled(ctx context.Context) error {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	f := newFilm(func(string) bool { return false }, nil)
+	for {
+		if err := f.scrape(ctx, "n1", s.Node(0).AdminURL()); err != nil {
+			return err
+		}
+		if strings.Contains(f.last["n1"], "\nstarling_provisional_bindings 0\n") {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return errors.New("choices stay provisional")
+		}
+	}
+}
+
 // fromFile starts one node from a configuration file.
 func fromFile(ctx context.Context) (*scene, error) {
 	dir, err := os.MkdirTemp("", "alerts-")

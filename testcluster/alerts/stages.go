@@ -43,7 +43,7 @@ type scene struct {
 
 // perform plays a stage, and checks what the rules say of it.
 func (s stage) perform(ctx context.Context, book rulebook, dir string) (err error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, once)
 	defer cancel()
 	f := newFilm(func(metric string) bool { return book.metrics[metric] }, nil)
 	if s.set == nil { // what cannot be staged
@@ -160,14 +160,15 @@ func slowBackend() stage {
 
 func slowChecks() stage {
 	return stage{
-		name: "a backend's health answers after 200 ms, where 100 are slow", alerts: []string{"StarlingChecksSlow"},
+		name: "a backend's health answers after 800 ms, where 500 are slow", alerts: []string{"StarlingChecksSlow"},
 		set: func(ctx context.Context) (*scene, error) {
 			return start(ctx, testcluster.Options{Backends: 2}, func(_ *node.Config, p *proxy.PoolConfig) {
-				p.Health.Interval, p.Health.SlowThreshold = 300*time.Millisecond, 100*time.Millisecond
+				p.Health.Timeout = 5 * time.Second
+				p.Health.Interval, p.Health.SlowThreshold = 100*time.Millisecond, 500*time.Millisecond // one slow check by chance in a film's ten minutes is below the rule's share
 			})
 		},
 		stir: func(_ context.Context, s *scene) error {
-			return s.Backend(0).SetFaults(slowHealth(200 * time.Millisecond))
+			return s.Backend(0).SetFaults(slowHealth(800 * time.Millisecond))
 		},
 		heal: func(_ context.Context, s *scene) error { return s.Backend(0).Revive() },
 	}
@@ -228,12 +229,18 @@ func restlessBackends() stage {
 			s, err := start(ctx, testcluster.Options{Backends: 2}, func(cfg *node.Config, p *proxy.PoolConfig) {
 				sessions(p)
 				p.Health.Enabled, p.Outlier.ConsecutiveFailures = false, 0
+				p.Sticky.BindTimeout = 5 * time.Second
 				cfg.Shards.Count = 2
 			})
-			if err == nil {
-				s.clients(ctx, 10, talking{prompt: 1, answer: 1, session: true, think: 150 * time.Millisecond})
+			if err != nil {
+				return nil, err
 			}
-			return s, err
+			if err := s.led(ctx); err != nil {
+				s.end()
+				return nil, err
+			}
+			s.clients(ctx, 10, talking{prompt: 1, answer: 1, session: true, think: 150 * time.Millisecond})
+			return s, nil
 		},
 		stir: func(ctx context.Context, s *scene) error {
 			s.notes["stop"] = s.flip(ctx, 300*time.Millisecond)
@@ -278,7 +285,11 @@ func lostQuorum() stage {
 			if err != nil {
 				return nil, err
 			}
-			return s, s.led(ctx)
+			if err := s.led(ctx); err != nil {
+				s.end()
+				return nil, err
+			}
+			return s, nil
 		},
 		stir: func(ctx context.Context, s *scene) error {
 			s.notes["all"], s.nodes = s.nodes, func() map[string]string { return map[string]string{"n1": s.Node(0).AdminURL()} }
@@ -293,7 +304,10 @@ func lostQuorum() stage {
 				return err
 			}
 			s.nodes = s.notes["all"].(func() map[string]string)
-			return s.led(ctx)
+			if err := s.led(ctx); err != nil {
+				return err
+			}
+			return s.settled(ctx)
 		},
 	}
 }

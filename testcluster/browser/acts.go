@@ -89,8 +89,9 @@ func (l *looker) whole() {
 	l.t.add("it answers again", l.run(`window.again()`))
 	l.until("and has its figures", `if (!/^\d/.test(cell("#members", "n2", "Streams")) || cell("#members", "n2", "State") !== "alive") return row("#members", "n2").textContent;`)
 	l.t.add("an upgrade's events are told, and marked", l.p.until(l.ctx, `import("./log.js").then(({ text, tone }) => {
-		const said = [{ kind: "upgrade", node: "n1", from: "0.1.0", to: "0.1.1", reason: "process 7 took over" }, { kind: "upgrade", node: "n1", reason: "the upgrade failed" }].map((e) => text(e) + ", " + tone(e)).join("; ");
-		return said === "0.1.0 → 0.1.1: process 7 took over, fair; the upgrade failed, bad" ? "" : said;
+		const said = [{ from: "0.1.0", to: "0.1.1", reason: "process 7 took over" }, { from: "dev", to: "dev", reason: "process 7 took over" }, { reason: "the upgrade failed" }]
+			.map((e) => ({ kind: "upgrade", node: "n1", ...e })).map((e) => text(e) + ", " + tone(e)).join("; ");
+		return said === "n1 0.1.0 → 0.1.1: process 7 took over, fair; n1: process 7 took over, fair; n1: the upgrade failed, bad" ? "" : said;
 	})`))
 }
 

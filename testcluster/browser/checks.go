@@ -19,7 +19,7 @@ type looker struct {
 }
 
 func (l *looker) until(check, script string) {
-	l.t.add(check, l.p.until(l.ctx, "(() => {"+helpers+script+"\nreturn '' })()"))
+	l.t.add(check, l.p.until(l.ctx, "(() => {"+helpers+again+script+"\nreturn '' })()"))
 }
 
 func (l *looker) run(script string) error {
@@ -35,6 +35,13 @@ const cell = (table, head, column) => { const r = row(table, head); return r ? r
 const button = (name) => all("button").find((b) => b.getAttribute("aria-label") === name || b.textContent === name);
 const log = () => all("#log li").map((li) => li.textContent);
 const dialog = document.querySelector("#ask");
+`
+
+// again is what a person does where the cluster could not agree just then, as on a
+// machine that is so busy that it elects: the question stands, and is confirmed again.
+const again = `
+const wrong = document.querySelector("#ask .wrong"), yes = document.querySelector("#ask .do");
+if (dialog.open && !yes.disabled && wrong.textContent.includes("the cluster did not agree")) yes.click();
 `
 
 func (l *looker) everything() error {

@@ -131,7 +131,7 @@ func (c *chromium) ask(ctx context.Context, session, method string, params, v an
 		return err
 	}
 	if _, err := c.to.Write(append(text, 0)); err != nil {
-		return fmt.Errorf("%s: %w; the browser said: %s", method, err, &c.said)
+		return fmt.Errorf("%s: %w; %s", method, err, c.last())
 	}
 	select {
 	case m := <-answer:
@@ -143,10 +143,16 @@ func (c *chromium) ask(ctx context.Context, session, method string, params, v an
 		}
 		return nil
 	case <-c.done:
-		return fmt.Errorf("%s: the browser has ended: %s", method, &c.said)
+		return fmt.Errorf("%s: the browser has ended; %s", method, c.last())
 	case <-ctx.Done():
 		return fmt.Errorf("%s: %w", method, ctx.Err())
 	}
+}
+
+// last is the end of what it said: much of it is about a desktop that is not there.
+func (c *chromium) last() string {
+	said := c.said.String()
+	return "it said last: " + said[max(0, len(said)-300):]
 }
 
 func (c *chromium) close() error {

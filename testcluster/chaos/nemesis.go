@@ -20,6 +20,11 @@ func random() []string {
 	return all
 }
 
+// named are those that it may be told to pick from.
+func named() []string {
+	return append(random(), string(history.HandOver), string(history.Twice))
+}
+
 // nemesisLoop makes one fault after the other, each of a kind and a length by
 // chance. The same seed draws the same ones.
 func (r *run) nemesisLoop(ctx context.Context, n *Nemesis, dice *rand.Rand) {

@@ -79,7 +79,7 @@ type Nemesis struct {
 	Least  time.Duration `yaml:"least"`  // that one lasts
 	Most   time.Duration `yaml:"most"`
 	Rest   time.Duration `yaml:"rest"`  // between two of them, about
-	Kinds  []string      `yaml:"kinds"` // none: all that undo themselves
+	Kinds  []string      `yaml:"kinds"` // none: all that undo themselves, but for those that must be named
 }
 
 //go:embed scenarios/*.yaml
@@ -169,8 +169,8 @@ func (s *Scenario) check(fault func(key, format string, args ...any)) {
 		fault("nemesis", "makes no faults, or shorter ones than it shall; write faults: 1 or more, least and most in this order")
 	}
 	for _, k := range s.Nemesis.Kinds {
-		if !slices.Contains(random(), k) {
-			fault("nemesis.kinds", "%q is no fault that comes at random; write some of %s", k, strings.Join(random(), ", "))
+		if !slices.Contains(named(), k) {
+			fault("nemesis.kinds", "%q is no fault that comes at random; write some of %s", k, strings.Join(named(), ", "))
 		}
 	}
 }

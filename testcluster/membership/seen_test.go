@@ -273,3 +273,24 @@ func TestFailedDiskIsReplaced(t *testing.T) {
 		return settled(t, c.Node(0), 3)
 	})
 }
+
+// TestDeadSeeds: a node that may found alone does not while a seed is silent, whose
+// cluster may only be down, and says so. One whose only seed is itself does.
+func TestDeadSeeds(t *testing.T) {
+	t.Parallel()
+	free := func() string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		return l.Addr().String()
+	}
+	silent, own := free(), free()
+	c := begin(t, 1, 2, func(cfg *node.Config) { cfg.Cluster.Seeds = []string{silent} })
+	alone := begin(t, 1, 2, func(cfg *node.Config) { cfg.Cluster.Bind, cfg.Cluster.Seeds = own, []string{own} })
+	eventually(t, settleTime, func() string { return settled(t, alone.Node(0), 1) })
+	if s := get[api.Status](t, c.Node(0), "status"); !strings.Contains(s.Cluster.Waits, silent) || !strings.Contains(s.NotReady, "no cluster yet") {
+		t.Errorf("with a silent seed it says %+v", s)
+	}
+}

@@ -49,7 +49,7 @@ type stage struct {
 
 func newStage(t *testing.T, backends int, each llm.Options, edit func(*node.Config, *proxy.PoolConfig)) *stage {
 	t.Helper()
-	s := &stage{log: &book{}, client: &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	s := &stage{log: &book{}, client: &http.Client{Timeout: 5 * patience, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	t.Cleanup(s.client.CloseIdleConnections)
 	s.Cluster = testcluster.ForTest(t, testcluster.Options{
 		Nodes: nodes, Backends: backends, Backend: each,
@@ -149,9 +149,7 @@ func (s *stage) leader(t *testing.T) int {
 func (s *stage) rebalance(t *testing.T, on bool) {
 	t.Helper()
 	for i := range nodes {
-		if err := s.admin(t, i).Post(t.Context(), api.Rebalancing{Enabled: on}, "pools", pool, "rebalance"); err != nil {
-			t.Fatal(err)
-		}
+		s.post(t, i, api.Rebalancing{Enabled: on}, "pools", pool, "rebalance")
 	}
 }
 
@@ -223,9 +221,18 @@ func (s *stage) turn(ctx context.Context, i int, session string, tokens int) (ho
 // move has a session live at a backend.
 func (s *stage) move(t *testing.T, session, to string) {
 	t.Helper()
-	if err := s.admin(t, 0).Post(t.Context(), api.Destination{Backend: to}, "sessions", pool, session, "move"); err != nil {
-		t.Fatal(err)
-	}
+	s.post(t, 0, api.Destination{Backend: to}, "sessions", pool, session, "move")
+}
+
+// post has a node do something. On a busy machine nobody may lead for a moment.
+func (s *stage) post(t *testing.T, i int, body any, path ...string) {
+	t.Helper()
+	eventually(t, patience, func() string {
+		if err := s.admin(t, i).Post(t.Context(), body, path...); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 }
 
 // rest waits, and says whether ctx lasts.

@@ -96,6 +96,7 @@ func (s *stage) looks(t *testing.T, reason string) float64 {
 // come none moves; then another does. None is cut, all remain, and the backends are
 // more alike.
 func TestTenAndTwo(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, 2, llm.Options{Knee: 1, Speed: 10}, func(cfg *node.Config, p *proxy.PoolConfig) {
 		cfg.Shards.Count = 1
 		p.Policy = "least_connections" // by p2c, heavy turns would move sessions, too
@@ -141,6 +142,9 @@ func TestTenAndTwo(t *testing.T) {
 	a, b := k.at("b1"), k.at("b2")
 	if a+b != 12 || len(k.wrong) > 0 || s.everywhere(t, "starling_move_cut_streams_total") > 0 {
 		t.Errorf("%d sessions are at b1 and %d at b2; wrong: %q", a, b, k.wrong)
+	}
+	if n := s.everywhere(t, "starling_sessions", fmt.Sprintf("pool=%q", pool)); n != 12 {
+		t.Errorf("%v sessions are bound", n)
 	}
 	for _, reason := range []string{"once", "share", "moved", "spike"} {
 		if s.looks(t, reason) == 0 || s.log.has("pool="+pool, "shard=1", "reason="+reason, "step_time_cv=") == 0 {

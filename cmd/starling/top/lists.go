@@ -61,7 +61,40 @@ func stateTone(state string) tone {
 	return yellow
 }
 
+// allNodes are the nodes as each says itself how it is.
+func (m *model) allNodes() (string, []line) {
+	columns := []column{{"NODE", 12, false}, {"STATE", 10, false}, {"UP", 7, true}, {"STREAMS", 7, true}, {"WAIT", 5, true}, {"CONFIG", 12, false}, {"SAYS", 0, false}}
+	var rows []line
+	for _, n := range m.said.status.Nodes {
+		name := n.Name
+		if n.Self {
+			name = "*" + name
+		}
+		if n.Status == nil {
+			rows = append(rows, line{row(columns, []string{name, string(n.State), "-", "-", "-", "-", n.Error}), red, n.Name + ": " + n.Error})
+			continue
+		}
+		s, says, look := n.Status, "starling "+n.Status.Node.Version, plain
+		for _, e := range s.Elders {
+			says = fmt.Sprintf("process %d carries %d; ", e.PID, e.InFlight) + says
+		}
+		if s.NotReady != "" {
+			says, look = s.NotReady, yellow
+		}
+		if len(s.Faults) > 0 {
+			says, look = s.Faults[0], red
+		}
+		rows = append(rows, line{row(columns, []string{
+			name, string(n.State), m.since(s.Node.Started), fmt.Sprint(s.Streams.InFlight), fmt.Sprint(s.Streams.Waiting), s.ConfigHash, says,
+		}), look, n.Name + ": " + says})
+	}
+	return heads(columns), rows
+}
+
 func (m *model) nodes() (string, []line) {
+	if m.said.status.Nodes != nil {
+		return m.allNodes()
+	}
 	columns := []column{{"NODE", 12, false}, {"STATE", 18, false}, {"FOR", 7, true}, {"RTT", 7, true}, {"REPORT", 6, true}, {"CONFIG", 12, false}, {"ADDRESS", 0, false}}
 	var rows []line
 	for _, n := range m.said.members.Members {
@@ -161,7 +194,25 @@ func (m *model) sessions() (string, []line) {
 	return heads(columns), rows
 }
 
+// allStreams are the oldest of all nodes, and whose are missing.
+func (m *model) allStreams() (string, []line) {
+	columns := []column{{"STREAM", 8, false}, {"NODE", 10, false}, {"POOL", 8, false}, {"BACKEND", 10, false}, {"PHASE", 10, false}, {"FOR", 7, true}, {"SENT", 9, true}, {"CLIENT", 0, false}}
+	var rows []line
+	for _, n := range m.said.streams.Nodes {
+		if n.Error != "" {
+			rows = append(rows, line{"nothing of " + n.Name + ": " + n.Error, red, n.Name + ": " + n.Error})
+		}
+	}
+	for _, s := range m.said.streams.Streams {
+		rows = append(rows, line{row(columns, []string{s.ID, s.Node, s.Pool, orDash(s.Backend), s.Phase, m.since(s.Started), fmt.Sprint(s.BytesOut), s.Client}), plain, ""})
+	}
+	return heads(columns), rows
+}
+
 func (m *model) streams() (string, []line) {
+	if m.said.streams.Nodes != nil {
+		return m.allStreams()
+	}
 	columns := []column{{"STREAM", 8, false}, {"POOL", 10, false}, {"BACKEND", 12, false}, {"PHASE", 11, false}, {"FOR", 7, true}, {"SENT", 10, true}, {"CLIENT", 0, false}}
 	var rows []line
 	for _, s := range m.said.streams.Streams {

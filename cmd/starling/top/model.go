@@ -14,7 +14,7 @@ import (
 // model is what is on the screen. Only Bubble Tea's loop uses it.
 type model struct {
 	ctx           context.Context
-	node          Node
+	node          Asked
 	every         time.Duration
 	width, height int
 
@@ -23,6 +23,7 @@ type model struct {
 	err    error       // why there is no newer one
 	events []api.Event // oldest first
 
+	whole    bool        // nodes and streams are asked of all
 	page     int         // of pages
 	row      [nPages]int // that is chosen, on each
 	first    int         // row at the top of the screen
@@ -109,6 +110,9 @@ func (m *model) press(key tea.KeyPressMsg) tea.Cmd {
 		m.turnTo((m.page + 1) % nPages)
 	case "shift+tab", "left", "h":
 		m.turnTo((m.page + nPages - 1) % nPages)
+	case "c":
+		m.whole = !m.whole
+		return m.askOnce
 	case "down", "j":
 		m.row[m.page]++
 	case "up", "k":

@@ -22,6 +22,14 @@ type Node interface {
 	Address() string
 }
 
+// Asked is a node, and who asks all nodes by it.
+type Asked struct {
+	Node
+	All interface {
+		Get(ctx context.Context, v any, path ...string) error
+	}
+}
+
 const (
 	askTime    = 5 * time.Second // for all answers of a round
 	followRest = time.Second     // before events are asked for again
@@ -29,11 +37,11 @@ const (
 )
 
 // Run shows the node until ctx ends or somebody presses q.
-func Run(ctx context.Context, node Node, every time.Duration, in io.Reader, out io.Writer) error {
+func Run(ctx context.Context, node Asked, every time.Duration, in io.Reader, out io.Writer) error {
 	return run(ctx, node, every, in, out)
 }
 
-func run(ctx context.Context, node Node, every time.Duration, in io.Reader, out io.Writer, more ...tea.ProgramOption) error {
+func run(ctx context.Context, node Asked, every time.Duration, in io.Reader, out io.Writer, more ...tea.ProgramOption) error {
 	ctx, stop := context.WithCancel(ctx)
 	m := &model{ctx: ctx, node: node, every: every, width: 80, height: 24}
 	p := tea.NewProgram(m, append(more, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out))...)
@@ -98,7 +106,11 @@ func (m *model) ask() tea.Msg {
 		into any
 		path string
 	}{{&a.status, "status"}, {&a.backends, "backends"}, {&a.pools, "pools"}, {&a.members, "members"}, {&a.shards, "shards"}, {&a.streams, "streams"}} {
-		if a.err = m.node.Get(ctx, q.into, q.path); a.err != nil {
+		ask := m.node.Get
+		if m.whole && (q.path == "status" || q.path == "streams") {
+			ask = m.node.All.Get
+		}
+		if a.err = ask(ctx, q.into, q.path); a.err != nil {
 			return a
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -30,6 +31,7 @@ type fake struct {
 	answers map[string]json.RawMessage
 	fails   error
 	orders  []string
+	all     *fake // answers for all nodes
 }
 
 func (f *fake) Get(_ context.Context, v any, path ...string) error {
@@ -74,7 +76,7 @@ func at() time.Time { return time.Date(2026, 3, 1, 10, 0, 0, 0, time.Local) }
 // seen is a model that has asked once and heard of two events.
 func seen(t *testing.T, f *fake, width, height int) *model {
 	t.Helper()
-	m := &model{ctx: t.Context(), node: f, every: time.Second}
+	m := &model{ctx: t.Context(), node: Asked{f, f.all}, every: time.Second}
 	m.send(tea.WindowSizeMsg{Width: width, Height: height})
 	a, ok := m.ask().(answers)
 	if !ok || a.err != nil {
@@ -227,6 +229,44 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// All nodes are told of by a key: what each says, and who says nothing.
+func TestAllNodes(t *testing.T) {
+	f := newFake(t)
+	started := at().Add(-time.Hour).Format(time.RFC3339)
+	one := fmt.Sprintf(`{"node":{"name":"lb-1","version":"0.1.0","started":%q},"streams":{"in_flight":57,"waiting":2},"config_hash":"9c1185a5c5e9"`, started)
+	f.all = &fake{answers: map[string]json.RawMessage{
+		"status": json.RawMessage(one + `,"nodes":[{"name":"lb-1","state":"alive","self":true,"status":` + one + `}},
+			{"name":"lb-2","state":"alive","status":` + one + `,"not_ready":"node is draining","elders":[{"pid":4242,"in_flight":3}]}},
+			{"name":"lb-3","state":"dead","error":"it is dead, as this node sees it, and was not asked"}]}`),
+		"streams": json.RawMessage(fmt.Sprintf(`{"streams":[{"id":"9","node":"lb-2","pool":"llm","backend":"b1","phase":"streaming","started":%q,"client":"192.0.2.9"}],
+			"nodes":[{"name":"lb-3","error":"it did not answer within 2s"}]}`, started)),
+	}}
+	m := seen(t, f, 80, 24)
+	m.pressed("2")
+	if !strings.Contains(m.bare(), "c all nodes") || strings.Contains(m.bare(), "STREAMS") {
+		t.Errorf("before the key:\n%s", m.bare())
+	}
+	m.send(m.pressed("c")())
+	for _, want := range []string{"*lb-1        alive", "57     2 9c1185a5c5e9", "node is draining", "lb-3         dead", "it is dead", "c this node's view"} {
+		if !strings.Contains(m.bare(), want) {
+			t.Errorf("%q is not there:\n%s", want, m.bare())
+		}
+	}
+	m.pressed("5")
+	if text := m.bare(); !strings.Contains(text, "nothing of lb-3: it did not answer within 2s") || !strings.Contains(text, "9        lb-2       llm") {
+		t.Errorf("streams of all:\n%s", text)
+	}
+	for _, l := range strings.Split(m.bare(), "\n") {
+		if utf8.RuneCountInString(l) > 80 {
+			t.Errorf("wider than the screen: %q", l)
+		}
+	}
+	m.send(m.pressed("c")())
+	if text := m.bare(); strings.Contains(text, "lb-2") || !strings.Contains(text, "192.0.2.7") {
+		t.Errorf("this node's again:\n%s", text)
+	}
+}
+
 // A name cannot move the cursor or colour the screen.
 func TestNamesAreText(t *testing.T) {
 	f := newFake(t)
@@ -245,7 +285,7 @@ func TestRun(t *testing.T) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, newFake(t), 100*time.Millisecond, in, out, tea.WithWindowSize(80, 24))
+		done <- run(ctx, Asked{newFake(t), nil}, 100*time.Millisecond, in, out, tea.WithWindowSize(80, 24))
 		out.Close()
 		keys.Close() // which ends who reads keys
 	}()

@@ -147,7 +147,9 @@ func (m *model) keys() string {
 		case pageBackends:
 			text = "d drain u undrain e eject a admit w weight  " + text
 		case pageNodes:
-			text = "d drain  u undrain this node  " + text
+			text = "d drain  u undrain this node  " + m.other() + text
+		case pageStreams:
+			text = m.other() + text
 		case pageSessions:
 			text = "r rebalance on/off  " + text
 		}
@@ -155,6 +157,14 @@ func (m *model) keys() string {
 		text = "enter yes  esc no"
 	}
 	return paint(faint, fit(text, m.width))
+}
+
+// other is the key for what is not shown: all nodes, or the one that is asked.
+func (m *model) other() string {
+	if m.whole {
+		return "c this node's view  "
+	}
+	return "c all nodes  "
 }
 
 // span is a time for people, short.

@@ -11,9 +11,12 @@ export function text(e) {
     case "panic": return `${what} ${e.panic ? "is in panic" : "is no longer in panic"}: ${e.reason}`;
     case "move": return `${e.sessions} session${e.sessions === 1 ? "" : "s"} of ${what} ${{ done: "moved", cancelled: "stay", rebound: "live elsewhere" }[e.to] || e.to}: ${e.reason}`;
     case "operator": case "reload": return e.reason;
-    case "upgrade": return (e.from && e.to && e.from !== e.to ? `${e.from} → ${e.to}: ` : "") + e.reason;
+    case "step": return `${what} ${e.to || e.from}: ${e.reason}`; // which says whether it is over
+    case "leader": return `${what} ${!e.to ? "has lost its leader " + e.from : e.from ? `${e.from} → ${e.to}` : "led by " + e.to}: ${e.reason}`;
+    case "upgrade": return `${what}${e.from && e.to && e.from !== e.to ? ` ${e.from} → ${e.to}` : ""}: ${e.reason}`;
     case "lost": return (e.lost ? e.lost + " events were missed: " : "") + e.reason;
   }
+  if (!e.from && !e.to) return `${what}: ${e.reason}`;
   const turn = e.from === e.to ? `stays ${e.to}` : e.from && e.to ? `${e.from} → ${e.to}` : e.to || `no longer ${e.from}`;
   return `${what} ${turn}${e.reason ? ": " + e.reason : ""}`;
 }

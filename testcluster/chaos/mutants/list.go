@@ -52,8 +52,10 @@ func shardBugs() []mutant {
 		{"blind-read", "one read in five finds no binding", "linear", "peace", "", []edit{{"shards/owner.go",
 			"	case askRead:\n		return o.look(ctx, q.session)\n",
 			"	case askRead:\n		a, err := o.look(ctx, q.session)\n		if o.desk.now().Microseconds()%5 == 0 && a.verdict == bound {\n			a.verdict, a.binding = unbound, Binding{}\n		}\n		return a, err\n"}}},
-		{"waits-for-the-dead", "a turn waits three seconds for a leader that has died", "kill", "kill", "", []edit{{"shards/fallback.go",
-			"w > 0 {\n		return w\n", "w > 0 {\n		return 12 * w\n"}}},
+		{"waits-for-the-dead", "nobody stands for election when a leader's process ends, and turns wait three seconds", "kill", "kill", "", []edit{
+			{"consensus/seams.go", "Heartbeat: time.Second, Lease", "Heartbeat: 3 * time.Second, Lease"},
+			{"consensus/watch.go", "	w.campaign = nil\n	l := w.g.current()\n", "	w.campaign = nil\n	l := (*life)(nil)\n"},
+			{"shards/fallback.go", "w > 0 {\n		return w\n", "w > 0 {\n		return 12 * w\n"}}},
 		{"left-for-nothing", "one turn in thirty finds that its session's backend has gone", "P5", "peace", "", []edit{{"proxy/visit.go",
 			"	if b == nil {\n		return string(backend.Removed), nil\n", "	if b == nil || v.moves == 0 && time.Now().UnixNano()/1000%30 == 0 {\n		return string(backend.Removed), nil\n"}}},
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/starling-lb/starling/testcluster/chaos"
+	"github.com/starling-lb/starling/testcluster/chaos/history"
+	"github.com/starling-lb/starling/testcluster/chaos/judge"
 )
 
 // TestPatchesApply: each mutant stands where it says, and is Go. Where it fails,
@@ -34,6 +36,23 @@ func TestPatchesApply(t *testing.T) {
 	}
 	if len(names) < 12 {
 		t.Errorf("%d mutants, want at least 12", len(names))
+	}
+}
+
+// TestEveryVerdictHasItsBug: there is no checker that no planted bug was made for.
+func TestEveryVerdictHasItsBug(t *testing.T) {
+	planted := map[string]bool{}
+	for _, m := range mutants() {
+		planted[m.promise] = true
+	}
+	for _, v := range judge.Judge(&history.Run{}) {
+		if !planted[v.Promise] {
+			t.Errorf("no bug is planted for %s: %s", v.Promise, v.Words)
+		}
+		delete(planted, v.Promise)
+	}
+	if len(planted) > 0 {
+		t.Errorf("bugs are planted for what is no verdict: %v", planted)
 	}
 }
 
