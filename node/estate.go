@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/node/handover"
 	"github.com/starling-lb/starling/proxy"
 	"github.com/starling-lb/starling/proxy/backend"
@@ -22,10 +23,14 @@ import (
 // added do not raise it.
 const estateVersion = 1
 
+// lastEvents are some 64 KiB.
+const lastEvents = 256
+
 type estate struct {
 	Version int             `json:"version"`
 	Pools   []memories      `json:"pools"`
 	Tickets []proxy.Tickets `json:"tickets,omitempty"`
+	Events  []api.Event     `json:"events,omitempty"` // the last ones, the oldest first
 }
 
 // memories are those of one pool's backends.
@@ -43,7 +48,7 @@ type trial struct {
 
 // bequeath is what this process leaves; nil where even that cannot be said.
 func (n *Node) bequeath() []byte {
-	e := estate{Version: estateVersion, Tickets: n.proxy.Tickets()}
+	e := estate{Version: estateVersion, Tickets: n.proxy.Tickets(), Events: n.journal.Last(lastEvents)}
 	var trials []trial
 	room, left := handover.MaxEstate/2, 0 // what lists and names add is far less than the rest
 	for _, p := range n.proxy.Pools() {
@@ -105,6 +110,7 @@ func (n *Node) goOnWith(text []byte) {
 		n.log.Warn("what the process before knew is not understood, and found out anew", "version", e.Version, "knows", estateVersion)
 		return
 	}
+	n.journal.Precede(e.Events)
 	pools := map[string]*backend.Pool{}
 	for _, p := range n.proxy.Pools() {
 		pools[p.Name] = p

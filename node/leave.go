@@ -11,12 +11,15 @@ import (
 	"github.com/starling-lb/starling/shards/meta"
 )
 
-const ruleTime = 5 * time.Second // for the cluster to agree on what shall become of a node
+const (
+	ruleTime  = 5 * time.Second  // for the cluster to agree on what shall become of a node
+	resetTime = 20 * time.Second // and of a shard, where nodes that died may have to be seen dead first
+)
 
 // LeaveNode answers POST /v1/node/leave: the cluster takes this node's replicas
 // off it, and then counts without it. Left says when; streams go on until then,
 // and until the node is stopped.
-func (n *Node) LeaveNode(ctx context.Context) error { return n.rule(ctx, (*quorum.Quorum).Leave) }
+func (n *Node) LeaveNode(ctx context.Context) error { return n.rule(ctx, ruleTime, (*quorum.Quorum).Leave) }
 
 // StayNode answers POST /v1/node/undrain: it takes DrainNode and LeaveNode back.
 func (n *Node) StayNode(ctx context.Context) error {
@@ -25,7 +28,7 @@ func (n *Node) StayNode(ctx context.Context) error {
 	case err != nil:
 		return err
 	case !back || n.leaves():
-		return n.rule(ctx, (*quorum.Quorum).Stay)
+		return n.rule(ctx, ruleTime, (*quorum.Quorum).Stay)
 	}
 	n.agreeAside(ctx, false)
 	return nil
@@ -34,12 +37,12 @@ func (n *Node) StayNode(ctx context.Context) error {
 // leaves tells whether it is agreed that this node leaves for good.
 func (n *Node) leaves() bool { return n.agreedNodes()[n.dir.id].Leaving }
 
-func (n *Node) rule(ctx context.Context, verb func(*quorum.Quorum, context.Context) error) error {
+func (n *Node) rule(ctx context.Context, within time.Duration, verb func(*quorum.Quorum, context.Context) error) error {
 	q := n.quorum.Load()
 	if q == nil || !n.cfg().Cluster.On() {
 		return refuse(admin.Conflict, "this node is alone: it is in no cluster, and to have it end, stop it")
 	}
-	ctx, cancel := context.WithTimeout(ctx, ruleTime)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	err := verb(q, ctx)
 	switch {
@@ -59,7 +62,7 @@ func (n *Node) ResetShard(ctx context.Context, id string, empty bool) error {
 	if err != nil {
 		return refuse(admin.BadRequest, "%q is no number of a shard; GET /v1/shards lists them", id)
 	}
-	return n.rule(ctx, func(q *quorum.Quorum, ctx context.Context) error { return q.Reset(ctx, shard, empty) })
+	return n.rule(ctx, resetTime, func(q *quorum.Quorum, ctx context.Context) error { return q.Reset(ctx, shard, empty) })
 }
 
 // Left is closed once this node has left its cluster for good.

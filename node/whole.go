@@ -140,18 +140,22 @@ func askOne[T any](ctx context.Context, n *Node, m api.Member, question []byte, 
 	ctx, cancel := context.WithTimeoutCause(ctx, lookTime, fmt.Errorf("it did not answer within %v", lookTime))
 	defer cancel()
 	answer, err := q.Look(ctx, m.ID, question)
-	if err != nil {
-		return err
+	if err == nil {
+		*said, err = understand[T](answer, taken)
 	}
+	return err
+}
+
+// understand reads a node's answer, as long as there is room for it beside the others'.
+func understand[T any](answer []byte, taken *atomic.Int64) (*T, error) {
 	if taken.Add(int64(len(answer))) > wholeBytes {
-		return fmt.Errorf("its answer of %d bytes is left out: those of all nodes together may have %d", len(answer), wholeBytes)
+		return nil, fmt.Errorf("its answer of %d bytes is left out: those of all nodes together may have %d", len(answer), wholeBytes)
 	}
 	v := new(T)
 	if err := json.Unmarshal(answer, v); err != nil {
-		return fmt.Errorf("its answer is not as expected (%w); is it a starling of another version?", err)
+		return nil, fmt.Errorf("its answer is not as expected (%w); is it a starling of another version?", err)
 	}
-	*said = v
-	return nil
+	return v, nil
 }
 
 // answers are who was asked, and what came of it.

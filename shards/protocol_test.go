@@ -287,21 +287,7 @@ func TestParallelTurnsDuringAMove(t *testing.T) {
 // BenchmarkHit is a turn of a session that is known, from its begin over the second
 // look to its end, of different sessions side by side.
 func BenchmarkHit(b *testing.B) {
-	h, err := NewHasher(make([]byte, 32), 16)
-	if err != nil {
-		b.Fatal(err)
-	}
-	r := NewRouter(Options{Node: "a", Hash: h, Place: (*world)(nil), Rules: fixed{}})
-	for _, s := range r.sections {
-		s.begin(r, head{node: "a", incarnation: 1, term: 1})
-		s.lengthen(1<<62, 0)
-	}
-	names := make([][]byte, 1<<14)
-	for i := range names {
-		names[i] = fmt.Appendf(nil, "session-%d", i)
-		k, _ := h.Key("llm", string(names[i]))
-		r.cache.Put(k, Binding{"llm-b1", 1}, 1, r.Now())
-	}
+	r, names := leasedRouter(b, nil)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := 0; pb.Next(); i++ {
@@ -312,6 +298,42 @@ func BenchmarkHit(b *testing.B) {
 			t.End()
 		}
 	})
+}
+
+// TestHitsReadTheClock: once for each look and once at the end. The clock that goes on
+// while a machine sleeps is a call of the system, and the most of what a hit costs.
+func TestHitsReadTheClock(t *testing.T) {
+	reads := 0
+	r, names := leasedRouter(t, func() time.Duration { reads++; return time.Second })
+	reads = 0
+	turn, err := r.Turn(context.Background(), "llm", names[0], 0, nil)
+	if err != nil || turn.Look() != nil || turn.Home().Lookup != LookupHit || turn.End() {
+		t.Fatal("no hit", err)
+	}
+	if reads != 3 {
+		t.Errorf("the clock was read %d times, want 3", reads)
+	}
+}
+
+// leasedRouter knows 16,384 sessions and has the lease of each.
+func leasedRouter(t testing.TB, now func() time.Duration) (*Router, [][]byte) {
+	t.Helper()
+	h, err := NewHasher(make([]byte, 32), 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := NewRouter(Options{Node: "a", Hash: h, Place: (*world)(nil), Rules: fixed{}, Now: now})
+	for _, s := range r.sections {
+		s.begin(r, head{node: "a", incarnation: 1, term: 1})
+		s.lengthen(1<<62, 0)
+	}
+	names := make([][]byte, 1<<14)
+	for i := range names {
+		names[i] = fmt.Appendf(nil, "session-%d", i)
+		k, _ := h.Key("llm", string(names[i]))
+		r.cache.Put(k, Binding{"llm-b1", 1}, 1, r.Now())
+	}
+	return r, names
 }
 
 // fixed is one rule for all.

@@ -38,7 +38,7 @@ func ExampleForTest() {
 		return resp.Header.Get(llm.BackendHeader)
 	}
 	home(c.Node(0))
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	agreed, err := c.AwaitAgreed(ctx, "me")
 	if err != nil {

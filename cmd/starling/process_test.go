@@ -82,7 +82,7 @@ func (p *process) start() {
 	before, ended := p.readies(), p.ended
 	args := append(append([]string(nil), p.wrap...), p.program, "serve", "--config", p.config)
 	c := exec.Command(args[0], args[1:]...)
-	c.Env = append(append(os.Environ(), asStarling+"=1"), p.environ...)
+	c.Env = append(append(os.Environ(), asStarling+"=1", "NOTIFY_SOCKET="), p.environ...) // whoever runs the tests is no supervisor of theirs
 	c.Stdout, c.Stderr, c.ExtraFiles = out, out, p.files
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // heirs are in the group
 	if err := c.Start(); err != nil {

@@ -22,7 +22,9 @@ func newRecover() *cobra.Command {
 			"moves and nobody joins any more. Run it on one node that hosted shard 0, the one\n" +
 			"that knows the highest revision, while that node does not run; then start it. The\n" +
 			"others hear of it and go on, also the lost ones, should they come back. Run it once,\n" +
-			"on one node only: two would be two clusters.",
+			"on one node only: of two, one gives way when they meet, and what its side has\n" +
+			"decided is lost. A node that hears at its start that the cluster was recovered on\n" +
+			"another one does not begin again, and follows.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return recoverMeta(c, path, yes) },
 	}

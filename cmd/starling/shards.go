@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,12 +23,17 @@ func newShards() *cobra.Command {
 // newReset makes a lost shard anew.
 func newReset() *cobra.Command {
 	empty := false
-	c := change("reset ID", "Make a shard anew that has lost most of its replicas for good, from what is left of it", "it is made anew; starling shards shows how far it is", 1,
+	var c *cobra.Command
+	c = change("reset ID", "Make a shard anew that has lost most of its replicas for good, from what is left of it", "it is made anew; starling shards shows how far it is", 1,
 		func(ctx context.Context, node *client.Client, args []string) error {
 			verb := "reset"
 			if empty {
 				verb = "empty"
 			}
+			say := time.AfterFunc(time.Second, func() {
+				fmt.Fprintln(c.ErrOrStderr(), "waits for every node that runs to say what it has; one that has just died is seen dead after some seconds")
+			})
+			defer say.Stop()
 			return node.Post(ctx, nil, "shards", args[0], verb)
 		})
 	c.Flags().BoolVar(&empty, "empty", false, "with nothing, since nothing is left of it: of its sessions only those are kept that running nodes remember")

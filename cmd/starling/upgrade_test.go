@@ -582,6 +582,9 @@ func TestSocketActivation(t *testing.T) {
 	r.events("s")
 	r.upgraded(func() { r.signal(syscall.SIGUSR2) })
 	heard(fmt.Sprintf("MAINPID=%d", r.pid))
+	if code, said := r.command("events", "--once", "--recent", "200"); code != 0 || !strings.Contains(said, "nonsense: is no known key") {
+		t.Errorf("what happened before the upgrade is forgotten: %d, %s", code, said)
+	}
 	if wrong := r.serves("s"); wrong != "" {
 		t.Error(wrong)
 	}

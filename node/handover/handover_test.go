@@ -451,7 +451,7 @@ func ends(t *testing.T) (*Heir, *Elder) {
 func TestWords(t *testing.T) {
 	h, e := ends(t)
 	taken := make(chan error, 1)
-	large := fmt.Appendf(nil, "%q", strings.Repeat("x", MaxEstate-2))
+	large := fmt.Appendf(nil, "%q", strings.Repeat("x", 1<<20))
 	go func() {
 		estate, err := e.Take(t.Context())
 		if string(estate) != string(large) {

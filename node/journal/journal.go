@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,7 +37,8 @@ type Journal struct {
 
 	mu      sync.Mutex // guards what follows
 	ring    [kept]api.Event
-	next    uint64        // number of the next event; the first one is 1
+	next    uint64        // place of the next event; the first one is 1
+	told    uint64        // by this process: the number in its last event's id
 	added   chan struct{} // closed, and made anew, when an event comes
 	readers int
 	counts  map[api.EventKind]int64
@@ -57,12 +59,55 @@ func (j *Journal) Add(e api.Event) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	e.ID = fmt.Sprintf("%s-%d", j.run, j.next)
+	j.told++
+	e.ID = fmt.Sprintf("%s-%d", j.run, j.told)
 	j.ring[j.next%kept] = e
 	j.next++
 	j.counts[e.Kind]++
 	close(j.added)
 	j.added = make(chan struct{})
+}
+
+// Last are the last events, n at most, the oldest first.
+func (j *Journal) Last(n int) (list []api.Event) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for at := j.next - min(j.next-j.first(), uint64(max(0, n))); at < j.next; at++ {
+		list = append(list, j.ring[at%kept])
+	}
+	return list
+}
+
+// Precede puts what another process of this node told before all that is there; they
+// keep their ids. It does nothing once somebody reads.
+func (j *Journal) Precede(list []api.Event) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.readers > 0 {
+		return
+	}
+	var own []api.Event
+	for at := j.first(); at < j.next; at++ {
+		own = append(own, j.ring[at%kept])
+	}
+	j.next = 1
+	for _, e := range slices.Concat(list, own) {
+		j.ring[j.next%kept] = e
+		j.next++
+	}
+}
+
+// behind is the place after an event of another process, among what was taken over from
+// it; else that of the first, and false. What that process told in its last moment is not
+// here: who has read it goes on with what this one tells.
+func (j *Journal) behind(run string, seq uint64) (place uint64, found bool) {
+	place = j.first()
+	for at := place; at < j.next; at++ {
+		if of, n, _ := split(j.ring[at%kept].ID); of == run && n <= seq {
+			place, found = at+1, true
+		}
+	}
+	return place, found
 }
 
 // first is the number of the oldest event that is there; mu is held.
@@ -77,8 +122,8 @@ type Reader struct {
 }
 
 // Follow begins to read: behind the event with the id after, or, where that is
-// empty, with the last few. What an id of another process means, this one cannot
-// know: then all that there is comes. Its owner closes it.
+// empty, with the last few. An id of another process means something only where its
+// events were taken over; else all that there is comes. Its owner closes it.
 func (j *Journal) Follow(after string, last int) (*Reader, error) {
 	run, seq, err := split(after)
 	if err != nil {
@@ -94,10 +139,11 @@ func (j *Journal) Follow(after string, last int) (*Reader, error) {
 	switch {
 	case after == "":
 		r.at = max(j.first(), j.next-min(j.next, uint64(max(0, last))))
-	case run != j.run:
-		r.at, r.anew = j.first(), true
+	case run == j.run:
+		r.at = min(j.next-j.told+seq, j.next) // its own are the last
 	default:
-		r.at = min(seq+1, j.next)
+		at, found := j.behind(run, seq)
+		r.at, r.anew = at, !found
 	}
 	return r, nil
 }

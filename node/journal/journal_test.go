@@ -170,3 +170,55 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("%d metrics", len(families))
 	}
 }
+
+// TestPrecede: after an upgrade what was told before is there, under the ids it had, and
+// who has read some of it goes on behind that.
+func TestPrecede(t *testing.T) {
+	before := New()
+	add(before, "1", "2", "3")
+	all := before.Last(10)
+	if few := before.Last(2); len(all) != 3 || len(few) != 2 || few[0].Reason != "2" {
+		t.Fatalf("the last are %v, the last two %v", all, few)
+	}
+	j := New()
+	add(j, "4")
+	j.Precede(all)
+	add(j, "5")
+	own := j.Last(2)
+	for _, c := range []struct {
+		name, after, want string
+		last              int
+	}{
+		{name: "all", last: 10, want: "1 2 3 4 5"},
+		{name: "behind one of the process before", after: all[1].ID, want: "3 4 5"},
+		{name: "behind its last", after: all[2].ID, want: "4 5"},
+		{name: "behind what it told at last, which is not here", after: strings.TrimSuffix(all[2].ID, "3") + "9", want: "4 5"},
+		{name: "behind this one's first", after: own[0].ID, want: "5"},
+	} {
+		if lost, got := follow(t, j, c.after, c.last).reads(t); lost != 0 || strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %v, %d lost; want %s", c.name, got, lost, c.want)
+		}
+	}
+	j.Precede(all) // somebody reads
+	third := New()
+	third.Precede(j.Last(10))
+	add(third, "6")
+	if lost, got := follow(t, third, all[0].ID, 0).reads(t); lost != 0 || strings.Join(got, " ") != "2 3 4 5 6" {
+		t.Errorf("two upgrades later: %v, %d lost", got, lost)
+	}
+}
+
+// TestPrecedeWithMore than there is room for: the oldest are gone, and that is said.
+func TestPrecedeWithMore(t *testing.T) {
+	before := New()
+	for i := range kept {
+		add(before, fmt.Sprint(i))
+	}
+	j := New()
+	add(j, "own")
+	j.Precede(before.Last(kept))
+	first := before.Last(kept)[0].ID
+	if list, err := follow(t, j, first, 0).Next(t.Context()); err != nil || len(list) != kept+1 || list[0].Kind != api.LostEvent || list[kept].Reason != "own" {
+		t.Errorf("%d events, the first %+v, %v", len(list), list[0], err)
+	}
+}

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/starling-lb/starling/shards/meta"
@@ -72,10 +73,37 @@ func (q *Quorum) look(m *meta.Map) {
 
 // Reset has a shard that lost its majority made anew from what is left of it, or
 // empty where nothing is.
+//
+// Right after a node has died it is there still, by gossip's word, and silent: Reset asks
+// again until it is seen dead, or ctx ends.
 func (q *Quorum) Reset(ctx context.Context, shard int, empty bool) error {
 	founder, err := q.keeper.Reset(ctx, shard, empty)
+	for told := false; errors.Is(err, meta.ErrSilent) && rest(ctx, resetRest); told = true {
+		if !told {
+			q.log.Info("the reset of a shard waits for a node's word", "shard", shard, "err", err)
+		}
+		again, cause := q.keeper.Reset(ctx, shard, empty)
+		if cause != nil && ctx.Err() != nil {
+			break // what was said before says more
+		}
+		founder, err = again, cause
+	}
 	if err == nil {
 		q.log.Warn("a shard is made anew; what only its lost replicas knew is lost", "shard", shard, "from", founder)
 	}
 	return err
+}
+
+const resetRest = 500 * time.Millisecond // between two times of asking
+
+// rest tells whether ctx has not ended meanwhile.
+func rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

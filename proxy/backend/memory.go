@@ -217,7 +217,7 @@ func (b *Backend) recall(m *Memory) {
 	c.verdict = Verdict{Down: m.Down, NotReady: m.NotReady, Slow: m.Slow, Reason: m.Why}
 	b.slow.Store(m.Slow)
 	for _, l := range m.Looks[:min(len(m.Looks), MaxLooks)] {
-		c.looks = append(c.looks, Look{At: l.At, Took: l.Took, Finding: l.Finding, TimedOut: l.TimedOut, Why: l.Why})
+		c.looks = append(c.looks, Look(l))
 	}
 }
 

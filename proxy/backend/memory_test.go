@@ -60,7 +60,7 @@ func TestRememberEjections(t *testing.T) {
 		if s := b.Backends()[2].Standing(); s.State != Active {
 			t.Errorf("above the limit: %+v", s)
 		}
-		<-time.After(was.Until.Sub(time.Now()) - time.Millisecond)
+		<-time.After(time.Until(was.Until) - time.Millisecond)
 		if b.Backends()[1].open(time.Now()) {
 			t.Error("it takes streams before its time")
 		}

@@ -40,9 +40,11 @@ func TestRandomLosses(t *testing.T) {
 	if s := os.Getenv("SEEDS"); s != "" {
 		seeds, _ = strconv.Atoi(s)
 	}
-	sum := &losses{}
+	sum, all := &losses{}, []uint64{19} // in which two groups of one incarnation met
 	for i := range seeds {
-		seed := first + uint64(i)
+		all = append(all, first+uint64(i))
+	}
+	for _, seed := range all {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			w := lose(t, seed)
 			sum.fires, sum.resets, sum.empties = sum.fires+w.fires, sum.resets+w.resets, sum.empties+w.empties
@@ -400,4 +402,60 @@ func (w *losses) lookForTwo(shard int) {
 		}
 	}
 	delete(w.two, shard)
+}
+
+// TestSituationNewcomerDiesBeforeItsVote: a newcomer that is silent gets no vote where
+// there is but one, though it was heard a moment ago: with it the group would stand still.
+func TestSituationNewcomerDiesBeforeItsVote(t *testing.T) {
+	w := begin(t, 1, 1, 2)
+	w.add("", true)
+	w.until("two nodes", 5*time.Minute, w.well)
+	third := w.add("", true)
+	w.until("it is in", time.Minute, func() error {
+		if config, _ := w.leads(0).config(); !slices.ContainsFunc(config, func(r Replica) bool { return r.Node == third.id }) {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	third.mute = true
+	w.run(20 * time.Second)
+	for _, r := range func() []Replica { c, _ := w.leads(0).config(); return c }() {
+		if r.Node == third.id && r.Voter {
+			t.Errorf("it is silent, and has a vote: %+v", r)
+		}
+	}
+	third.mute = false
+	w.until("three nodes", 5*time.Minute, w.well)
+}
+
+// TestWhatIsLeftOfAnotherGeneration: a replica of a later incarnation, which the map's
+// generation does not know, goes once the node is to have one of the shard as it is;
+// not before, not while its group may say how it is, and never where no recovery was.
+func TestWhatIsLeftOfAnotherGeneration(t *testing.T) {
+	base := founded(t, 1, 3, "a", "b", "c")
+	for what, c := range map[string]struct {
+		generation uint32
+		replicas   []Replica
+		step       *Step
+		want       int // errands of deletion
+	}{
+		"it is in the way":          {1<<nodeBits | 7, []Replica{{"a", 5, true}}, nil, 1},
+		"it is wanted nowhere":      {1<<nodeBits | 7, []Replica{{"b", 5, true}}, nil, 0},
+		"its group has not spoken":  {1<<nodeBits | 7, []Replica{{"a", 5, true}}, &Step{Kind: Regain}, 0},
+		"there was no recovery yet": {1, []Replica{{"a", 5, true}}, nil, 0},
+	} {
+		m := base.clone()
+		m.Revision = uint64(c.generation) * leap
+		m.Shards[0].Incarnation = c.generation
+		m.Shards[1] = Shard{Incarnation: 1, Phase: Ready, Replicas: c.replicas, Step: c.step}
+		deleted := 0
+		for _, e := range Local(m, "a", []Own{{Shard: 1, Incarnation: 2, Life: 9, Map: 9}}, func(Own) bool { return true }) {
+			if e.Do == DeleteIt {
+				deleted++
+			}
+		}
+		if deleted != c.want {
+			t.Errorf("%s: %d deletions, want %d", what, deleted, c.want)
+		}
+	}
 }

@@ -14,6 +14,10 @@ import (
 // ErrLed is a shard that is not lost.
 var ErrLed = errors.New("the shard has a leader, or will have one: a majority of its replicas answers")
 
+// ErrSilent is a node that is there and does not say what it has of a shard: it may be
+// just about to be seen dead.
+var ErrSilent = errors.New("it does not say what it has")
+
 // keptTime is how long all others together have to say what they have of a shard.
 const keptTime = 3 * time.Second
 
@@ -76,7 +80,7 @@ func (k *Keeper) kept(ctx context.Context, m *Map, shard int, peers map[string]P
 		case a.err == nil:
 			all[id] = a.kept
 		case id == k.o.Self || peers[id].Hosts || s.keeps(id):
-			return nil, fmt.Errorf("%w: node %s runs, may have most of it, and does not say: %w; ask again when it answers, or stop it for good, and ask again once it is seen dead", ErrInvalid, m.name(id), a.err)
+			return nil, fmt.Errorf("%w: node %s runs, may have most of it, and does not say (%w): %w; ask again when it answers, or stop it for good, and ask again once it is seen dead", ErrInvalid, m.name(id), ErrSilent, a.err)
 		}
 	}
 	return all, nil

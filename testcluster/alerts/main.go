@@ -9,18 +9,17 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"slices"
 	"sync"
-	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"github.com/starling-lb/starling/testcluster/tool"
 )
 
 const (
@@ -32,30 +31,16 @@ const (
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, out, log io.Writer) int {
-	f := flag.NewFlagSet("alerts", flag.ContinueOnError)
-	f.SetOutput(log)
-	rules := f.String("rules", "docs/operations/alerts.yml", "`FILE` of the alerts")
-	keep := f.String("keep", "", "`DIR` to leave the films in; empty: nowhere")
-	only := f.String("only", "", "`ALERT` to stage; empty: all")
-	switch err := f.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil || f.NArg() > 0:
-		fmt.Fprintln(log, "alerts: there are only flags, see -h")
-		return 2
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, bound)
-	defer cancel()
-	ok, err := judge(ctx, *rules, *keep, *only, out)
-	if err != nil {
-		fmt.Fprintln(log, "alerts:", err)
-	}
-	if err != nil || !ok {
-		return 1
-	}
-	return 0
+	var rules, keep, only string
+	return tool.Tool{
+		Name: "alerts", Bound: bound,
+		Flags: func(f *flag.FlagSet) {
+			f.StringVar(&rules, "rules", "docs/operations/alerts.yml", "`FILE` of the alerts")
+			f.StringVar(&keep, "keep", "", "`DIR` to leave the films in; empty: nowhere")
+			f.StringVar(&only, "only", "", "`ALERT` to stage; empty: all")
+		},
+		Do: func(ctx context.Context, out io.Writer) (bool, error) { return judge(ctx, rules, keep, only, out) },
+	}.Run(args, out, log)
 }
 
 // judge stages every alert of the file and prints a line for each.

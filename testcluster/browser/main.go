@@ -9,15 +9,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/starling-lb/starling/testcluster/tool"
 )
 
 const bound = 8 * time.Minute // on all of it: some twenty times what it takes
@@ -25,34 +24,23 @@ const bound = 8 * time.Minute // on all of it: some twenty times what it takes
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, out, log io.Writer) int {
-	f := flag.NewFlagSet("browser", flag.ContinueOnError)
-	f.SetOutput(log)
-	program := f.String("chromium", "", "`PROGRAM` to run (default: chromium, chromium-browser or google-chrome)")
-	shots := f.String("shots", "", "`DIR` for pictures of the page")
-	switch err := f.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil || f.NArg() > 0:
-		fmt.Fprintln(log, "browser: there are only flags, see -h")
-		return 2
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, bound)
-	defer cancel()
-	t := &table{out: out, began: time.Now()}
-	err := drive(ctx, *program, *shots, t)
-	for _, line := range t.failed {
-		fmt.Fprintln(out, line)
-	}
-	fmt.Fprintf(out, "%d passed, %d failed\n", t.passed, len(t.failed))
-	if err != nil {
-		fmt.Fprintln(log, "browser:", err)
-	}
-	if err != nil || len(t.failed) > 0 {
-		return 1
-	}
-	return 0
+	var program, shots string
+	return tool.Tool{
+		Name: "browser", Bound: bound,
+		Flags: func(f *flag.FlagSet) {
+			f.StringVar(&program, "chromium", "", "`PROGRAM` to run (default: chromium, chromium-browser or google-chrome)")
+			f.StringVar(&shots, "shots", "", "`DIR` for pictures of the page")
+		},
+		Do: func(ctx context.Context, out io.Writer) (bool, error) {
+			t := &table{out: out, began: time.Now()}
+			err := drive(ctx, program, shots, t)
+			for _, line := range t.failed {
+				fmt.Fprintln(out, line)
+			}
+			fmt.Fprintf(out, "%d passed, %d failed\n", t.passed, len(t.failed))
+			return len(t.failed) == 0, err
+		},
+	}.Run(args, out, log)
 }
 
 // table says what was checked as it goes, and at its end what failed once more.

@@ -282,44 +282,6 @@ func (r *rig) kill(m *member) {
 	}
 }
 
-// handOver has another process, of this program, become a node that runs.
-func (r *rig) handOver(ctx context.Context, m *member) (words string, err error) {
-	m.turn.Lock()
-	defer m.turn.Unlock()
-	b := r.running(m)
-	if b == nil {
-		return "", fmt.Errorf("%s does not run", m.name)
-	}
-	next, words, err := b.handOver(ctx)
-	if err != nil {
-		return "", fmt.Errorf("upgrade %s: %w", m.name, err)
-	}
-	m.program = nil
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m.body = next
-	return words, nil
-}
-
-const twinHome = 5 // the home of a node that no move brings it to
-
-// twin has a second process try to be a node that runs, at other addresses.
-func (r *rig) twin(m *member) (served bool, words string, err error) {
-	t := &member{name: m.name, number: m.number, logs: m.logs}
-	if t.at, err = r.ground.places(m.number + 40*twinHome); err != nil {
-		return false, "", err
-	}
-	data, err := json.Marshal(r.config(t))
-	if err != nil {
-		return false, "", err
-	}
-	t.file = filepath.Join(r.dir, m.name+".twin.yaml")
-	if err := os.WriteFile(t.file, data, 0o600); err != nil {
-		return false, "", err
-	}
-	return r.ground.twin(t)
-}
-
 // retire has a node drain and end.
 func (r *rig) retire(ctx context.Context, m *member) error {
 	m.turn.Lock()

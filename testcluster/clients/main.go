@@ -10,12 +10,11 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
+
+	"github.com/starling-lb/starling/testcluster/tool"
 )
 
 const bound = 100 * time.Second // on all of it
@@ -23,30 +22,19 @@ const bound = 100 * time.Second // on all of it
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, out, log io.Writer) int {
-	f := flag.NewFlagSet("clients", flag.ContinueOnError)
-	f.SetOutput(log)
-	dir := f.String("dir", "testcluster/clients", "`DIR` of the scripts, where npm ci was run")
-	switch err := f.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil || f.NArg() > 0:
-		fmt.Fprintln(log, "clients: there are only flags, see -h")
-		return 2
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, bound)
-	defer cancel()
-	t := &table{}
-	err := drive(ctx, *dir, t)
-	t.print(out)
-	if err != nil {
-		fmt.Fprintln(log, "clients:", err)
-	}
-	if err != nil || t.failed() > 0 {
-		return 1
-	}
-	return 0
+	dir := ""
+	return tool.Tool{
+		Name: "clients", Bound: bound,
+		Flags: func(f *flag.FlagSet) {
+			f.StringVar(&dir, "dir", "testcluster/clients", "`DIR` of the scripts, where npm ci was run")
+		},
+		Do: func(ctx context.Context, out io.Writer) (bool, error) {
+			t := &table{}
+			err := drive(ctx, dir, t)
+			t.print(out)
+			return t.failed() == 0, err
+		},
+	}.Run(args, out, log)
 }
 
 // drive runs all clients, one after the other, against one starling.

@@ -98,9 +98,12 @@ func othersCPU() (busy time.Duration) {
 	return busy - ownCPU()
 }
 
-// ownCPU is what this process has; 0 where nobody says.
-func ownCPU() time.Duration {
-	_, own, _ := strings.Cut(text("/proc/self/stat"), ") ") // the name before may have blanks
+// ownCPU is what this process has, threadCPU this thread; 0 where nobody says.
+func ownCPU() time.Duration    { return cpuIn("/proc/self/stat") }
+func threadCPU() time.Duration { return cpuIn("/proc/thread-self/stat") }
+
+func cpuIn(file string) time.Duration {
+	_, own, _ := strings.Cut(text(file), ") ") // the name before may have blanks
 	if f := strings.Fields(own); len(f) > 12 {
 		return ticks(f[11]) + ticks(f[12])
 	}

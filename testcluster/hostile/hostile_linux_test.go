@@ -1,13 +1,10 @@
 package hostile
 
 import (
-	"bufio"
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,44 +14,24 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/starling-lb/starling/node"
+	"github.com/starling-lb/starling/testcluster/apart"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var hostileFull = flag.Bool("hostile.full", false, "TestHostile in full: each attack alone, in longer rounds")
 
-// childConfig names the file of the node that a process of this test's own is.
-const childConfig = "HOSTILE_NODE_CONFIG"
-
-// TestNodeOfItsOwn is what such a process runs; in the test's own process there is
-// nothing for it to do.
+// TestNodeOfItsOwn is what the victim's process runs; in the test's own there is nothing
+// for it to do.
 func TestNodeOfItsOwn(t *testing.T) {
-	path := os.Getenv(childConfig)
-	if path == "" {
-		return
-	}
-	config, err := node.Load(path)
-	if err != nil {
+	if err := apart.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	n, err := node.New(config, node.Options{})
-	if err == nil {
-		err = n.Start(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	fmt.Printf("ready %s\n", n.ProxyAddrs()[0])
-	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent is gone
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = n.Stop(ctx) // a hard end is one, too
 }
 
 // victim is the node, in a process of its own.
 type victim struct {
-	*exec.Cmd
+	*apart.Process
 	addr string
 }
 
@@ -81,37 +58,17 @@ func newVictim(t *testing.T, perClient int) *victim {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	v := &victim{Cmd: exec.Command(os.Args[0], "-test.run=^TestNodeOfItsOwn$")}
-	v.Env = append(os.Environ(), childConfig+"="+path)
-	v.Stderr = os.Stderr
-	in, err := v.StdinPipe()
+	p, err := apart.Start("TestNodeOfItsOwn", path, os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := v.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := v.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = v.Wait()
-	})
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if addr, ok := strings.CutPrefix(lines.Text(), "ready "); ok {
-			v.addr = addr
-			return v
-		}
-	}
-	t.Fatal("the node has ended before it was ready")
-	return nil
+	t.Cleanup(func() { _ = p.End() })
+	return &victim{p, p.Proxy}
 }
 
 // memory is what the node's process holds, in MiB.
 func (v *victim) memory(t *testing.T) int {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", v.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", v.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +87,7 @@ func (v *victim) memory(t *testing.T) int {
 
 // used is how long the node's process has run, on all cores.
 func (v *victim) used(t *testing.T) time.Duration {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", v.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", v.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,13 +3,14 @@ package membership
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-lb/starling/node/api"
 )
 
 // TestTheJudgeSees: each of what must not be is seen, and what may be is not.
 func TestTheJudgeSees(t *testing.T) {
-	w := &town{t: t, ids: map[int]string{0: "a", 1: "b"}, leaders: map[string]string{}, homes: map[string]string{}}
+	w := &town{t: t, ids: map[int]string{0: "a", 1: "b"}, leaders: map[string]string{}, homes: map[string]string{}, since: map[string]time.Time{}}
 	page := func(leads, term string) string {
 		return "starling_shard_leader{shard=\"1\"} " + leads + "\nstarling_raft_term{shard=\"1\"} " + term + "\n"
 	}

@@ -87,7 +87,13 @@ func (sc scene) real(seconds float64) time.Duration {
 func (r *run) join(t *testing.T) {
 	t.Helper()
 	for _, b := range r.Backends()[r.engines*3/4:] {
-		r.post(t, 1, map[string]any{"id": b.ID, "url": b.URL(), "weight": 1}, "pools", pool, "backends")
+		eventually(t, patience, func() string { // on a busy machine the answer may be late, and the backend there
+			err := r.admin(t, 1).Post(t.Context(), map[string]any{"id": b.ID, "url": b.URL(), "weight": 1}, "pools", pool, "backends")
+			if err != nil && r.metric(t, 1, "starling_backend_state", fmt.Sprintf("backend=%q", b.ID)) == 0 {
+				return err.Error()
+			}
+			return ""
+		})
 	}
 	for i := range nodes {
 		eventually(t, patience, func() string {
@@ -206,11 +212,12 @@ func TestNewcomersGetTheirPart(t *testing.T) {
 	r.check(t)
 }
 
-// wholeNewcomers plays so much of it that one turn in a hundred is some fifty.
+// wholeNewcomers plays so much of it that one turn in a hundred is some forty, and no
+// faster than that a machine of two cores is idle most of the time.
 func wholeNewcomers(t *testing.T) {
-	sc := scene{speed: 10, engines: 8, sessions: 120, knee: 8, steady: 15 * time.Second}
+	sc := scene{speed: 5, engines: 8, sessions: 120, knee: 8, steady: 20 * time.Second}
 	var with, without sums
-	for round := range 4 {
+	for round := range 3 {
 		for name, all := range map[string]*sums{"moved": &with, "unmoved": &without} {
 			t.Run(fmt.Sprintf("%s %d", name, round+1), func(t *testing.T) {
 				r := play(t, sc, all == &with, func(*run) { rest(t.Context(), sc.real(300)) })
@@ -228,7 +235,7 @@ func wholeNewcomers(t *testing.T) {
 	}
 }
 
-const p99More = 1.15 // of real nodes: what the fifty are is chance too
+const p99More = 1.15 // of real nodes: what the forty are is chance too
 
 // sums are of several runs.
 type sums struct {

@@ -3,13 +3,10 @@
 package promise_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -17,46 +14,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-lb/starling/node"
 	"github.com/starling-lb/starling/node/api"
 	"github.com/starling-lb/starling/node/client"
+	"github.com/starling-lb/starling/testcluster/apart"
 )
 
-// childConfig names the file of the node that a process of these tests' own is.
-const childConfig = "PROMISE_NODE_CONFIG"
-
-// TestNodeOfItsOwn is what such a process runs; in the tests' own process there is
-// nothing for it to do.
+// TestNodeOfItsOwn is what a node's process runs; in the tests' own there is nothing for
+// it to do.
 func TestNodeOfItsOwn(t *testing.T) {
-	path := os.Getenv(childConfig)
-	if path == "" {
-		return
-	}
-	config, err := node.Load(path)
-	if err != nil {
+	if err := apart.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	n, err := node.New(config, node.Options{})
-	if err == nil {
-		err = n.Start(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	fmt.Printf("ready %s %s\n", n.ProxyAddrs()[0], n.AdminAddr())
-	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent is gone
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = n.Stop(ctx) // a hard end is one, too
 }
 
 // process is a node in a process of its own, which may die and be started again.
 type process struct {
 	config string
 
-	mu     sync.Mutex // guards what follows
-	cmd    *exec.Cmd
-	in     io.Closer
+	mu     sync.Mutex     // guards what follows
+	own    *apart.Process // nil: it was ended
 	url    string
 	admin  *client.Client
 	killed []time.Time
@@ -139,51 +115,30 @@ func freeAddr(t *testing.T) string {
 
 // start says whether the node could.
 func (p *process) start(t *testing.T) bool {
-	cmd := exec.Command(os.Args[0], "-test.run=^TestNodeOfItsOwn$")
-	cmd.Env = append(os.Environ(), childConfig+"="+p.config)
-	in, err := cmd.StdinPipe()
+	own, err := apart.Start("TestNodeOfItsOwn", p.config, nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Log(err)
+		return false
 	}
-	out, err := cmd.StdoutPipe()
+	c, err := client.New("http://"+own.Admin, "")
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
+		own.Kill()
 		t.Fatal(err)
 	}
 	p.mu.Lock()
-	p.cmd, p.in = cmd, in
-	p.mu.Unlock()
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if word, rest, _ := strings.Cut(lines.Text(), " "); word == "ready" {
-			proxy, admin, _ := strings.Cut(rest, " ")
-			c, err := client.New("http://"+admin, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.mu.Lock()
-			p.url, p.admin = "http://"+proxy, c
-			p.mu.Unlock()
-			return true
-		}
-	}
-	p.end()
-	t.Log("a node of its own has ended before it was ready")
-	return false
+	defer p.mu.Unlock()
+	p.own, p.url, p.admin = own, "http://"+own.Proxy, c
+	return true
 }
 
 // end kills the process, stopped or not, and waits for it.
 func (p *process) end() {
 	p.mu.Lock()
-	cmd, in := p.cmd, p.in
-	p.cmd = nil
+	own := p.own
+	p.own = nil
 	p.mu.Unlock()
-	if cmd != nil {
-		_ = cmd.Process.Kill()
-		_ = in.Close()
-		_ = cmd.Wait() // says that it was killed
+	if own != nil {
+		own.Kill()
 	}
 }
 
@@ -228,7 +183,7 @@ func (p *process) pause(t *testing.T, ctx context.Context, d time.Duration) {
 
 func (p *process) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
+	if err := p.own.Signal(s); err != nil {
 		t.Error(err)
 	}
 }

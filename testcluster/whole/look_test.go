@@ -16,7 +16,7 @@ import (
 // majority behind it can have nobody else do anything, and does it alone if told so.
 func TestOneNodeTellsOfAll(t *testing.T) {
 	t.Parallel()
-	c := begin(t, nil)
+	c := begin(t, fewShards)
 	for _, i := range []int{0, 2, 0} {
 		stream(t, c, i)
 	}
@@ -62,6 +62,22 @@ func TestOneNodeTellsOfAll(t *testing.T) {
 		return ""
 	})
 
+	eventually(t, func() string { // a lone voter would be a majority
+		var l api.ShardList
+		if err := admin(t, c, 2).Get(t.Context(), &l, "shards"); err != nil || len(l.Shards) == 0 {
+			return fmt.Sprintf("%+v, %v", l, err)
+		}
+		voters := 0
+		for _, r := range l.Shards[0].Replicas {
+			if r.Role == api.LeaderRole || r.Role == api.VoterRole {
+				voters++
+			}
+		}
+		if voters < 3 {
+			return fmt.Sprintf("shard 0 has %d voters: %+v", voters, l.Shards[0])
+		}
+		return ""
+	})
 	told(t, c, 2, "admit", "") // so the record is agreed on, as it knows
 	c.Partition([]int{2})
 	alone, refused := admin(t, c, 2), make(chan error, 1)

@@ -16,7 +16,11 @@ func outLong(cfg *node.Config) {
 	pool := cfg.Pools[testcluster.PoolName]
 	pool.Outlier.BaseEjection, pool.Outlier.MaxEjection, pool.Health.Enabled = 10*time.Minute, time.Hour, false
 	cfg.Pools[testcluster.PoolName] = pool
+	fewShards(cfg)
 }
+
+// fewShards has the replicas be where they are to be soon.
+func fewShards(cfg *node.Config) { cfg.Shards.Count = 1 }
 
 // stand waits until b1 is as wanted at each of three nodes, by what node i says.
 func stand(t *testing.T, c *testcluster.Cluster, i int, want ...backend.State) {
