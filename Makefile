@@ -80,7 +80,7 @@ chaos: build ## every scenario of starling chaos once, 20 minutes; CHAOSFLAGS="-
 browser: ## the dashboard in headless Chromium; BROWSERFLAGS="-shots DIR" keeps pictures
 	$(GO) run ./testcluster/browser $(BROWSERFLAGS)
 
-mutants: ## bugs are planted, one at a time, and the judge of chaos runs must find each; half an hour; MUTANTFLAGS="-run NAME"
+mutants: ## bugs are planted, one at a time, and the judge of chaos runs must find each; three quarters of an hour; MUTANTFLAGS="-run NAME"
 	@GO=$(GO) $(GO) run ./testcluster/chaos/mutants $(MUTANTFLAGS)
 
 sessions: ## one backend at a time, for minutes: real nodes stopped, killed and cut off, and 1,500 minutes in virtual time; backends added beneath sessions

@@ -68,8 +68,10 @@ func (h host) Heard() { h.n.inherit() }
 // hostElders lets elders find this process.
 func (n *Node) hostElders() {
 	links := handover.NewLinks(n.dir.path, host{n, n.quorum.Load()}, n.log.With("component", "handover"))
-	n.links.Store(links)
-	if err := links.Start(); err != nil {
+	err := links.Start()
+	n.links.Store(links) // not before: a life of this process that goes on says by it who lives
+	n.inherit()          // what was told meanwhile
+	if err != nil {
 		n.log.Warn("older processes of this node cannot find this one, and none can become one: upgrades fail", "err", err)
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -97,6 +99,42 @@ listeners:
 			t.Errorf("after one that %s: %v", c.name, err)
 		}
 	}
+}
+
+// Who takes the node back never says, not for an instant, that no older process lives:
+// others would hold it for dead, and move sessions beneath its turns.
+func TestWhoLivesIsKnownThroughout(t *testing.T) {
+	f := newFiled(t, twoPools)
+	stay, err := handover.Stay(f.dir.path, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer handover.Depart(stay)
+	again := func() {
+		f.links.Load().Stop()
+		f.hostElders()
+	}
+	again()
+	over := make(chan struct{})
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			if !slices.Contains(f.living(), 7) {
+				t.Error("the older process is not among the living")
+				return
+			}
+		}
+	})
+	for range 50 {
+		again()
+	}
+	close(over)
+	asking.Wait()
 }
 
 // While a process takes back what it let go of, it has no other life yet by which its

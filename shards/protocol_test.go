@@ -301,7 +301,7 @@ func BenchmarkHit(b *testing.B) {
 }
 
 // TestHitsReadTheClock: once for each look and once at the end. The clock that goes on
-// while a machine sleeps is a call of the system, and the most of what a hit costs.
+// while a machine sleeps is a call of the system: each is a sixth of what a hit costs.
 func TestHitsReadTheClock(t *testing.T) {
 	reads := 0
 	r, names := leasedRouter(t, func() time.Duration { reads++; return time.Second })

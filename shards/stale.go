@@ -1,10 +1,12 @@
 package shards
 
+import "time"
+
 // stale says whether another turn of the session may have run elsewhere while this
 // one did: it had no agreed home, or its session was bound to its home at once,
 // beside whatever ran; its node lost its lease since the turn looked; or the session
 // was bound elsewhere beneath it. Each is one of the stated exceptions, and counted.
-func (t *Turn) stale() bool {
+func (t *Turn) stale(now time.Duration) bool {
 	switch {
 	case !t.sent:
 		return false // it never ran at a backend
@@ -13,7 +15,7 @@ func (t *Turn) stale() bool {
 	case t.alone:
 		t.r.counts.rebound.Add(1)
 		return true
-	case t.home.Epoch > 0 && (t.s.lapsed(t) || t.outlived()):
+	case t.home.Epoch > 0 && (t.s.lapsed(t, now) || t.outlived(now)):
 		t.r.counts.outlived.Add(1)
 		return true
 	}
@@ -21,15 +23,15 @@ func (t *Turn) stale() bool {
 }
 
 // outlived says whether the session is known to have another home by now.
-func (t *Turn) outlived() bool {
-	c, known := t.r.cache.Peek(t.session, t.r.Now())
+func (t *Turn) outlived(now time.Duration) bool {
+	c, known := t.r.cache.Peek(t.session, now)
 	return known && c.Epoch > t.home.Epoch
 }
 
 // lapsed says whether the lease was not there all the time since a turn looked,
 // whichever sections it was of.
-func (s *section) lapsed(t *Turn) bool {
-	return s.since.Load() > int64(t.looked) || int64(t.r.Now()) >= s.lasts.Load()
+func (s *section) lapsed(t *Turn, now time.Duration) bool {
+	return s.since.Load() > int64(t.looked) || int64(now) >= s.lasts.Load()
 }
 
 // lengthen notes a grant; it is called with mu held.

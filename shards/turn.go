@@ -178,12 +178,13 @@ func (t *Turn) End() (stale bool) {
 	if !t.counted {
 		panic("BUG: a turn ends twice")
 	}
-	stale = t.stale()
-	t.leave()
+	now := t.r.Now()
+	stale = t.stale(now)
+	t.leave(now)
 	return stale
 }
 
-func (t *Turn) leave() {
+func (t *Turn) leave(now time.Duration) {
 	t.counted = false
 	p := t.s.stripe(t.session)
 	p.mu.Lock()
@@ -193,7 +194,7 @@ func (t *Turn) leave() {
 	if tell {
 		l.wanted = false
 	}
-	t.r.cache.Use(t.session, t.r.Now())
+	t.r.cache.Use(t.session, now)
 	p.tidy(t.session, l)
 	p.mu.Unlock()
 	if tell {
@@ -393,7 +394,7 @@ func (t *Turn) Rebind(ctx context.Context, seen Home, reason string, propose fun
 	if reason == ReasonHeavy && t.others() {
 		return seen, nil
 	}
-	t.leave()
+	t.leave(t.r.Now())
 	proposal := propose()
 	switch {
 	case proposal == "" || proposal == seen.Backend:

@@ -79,7 +79,7 @@ func (e Event) Text() string {
 		about = append(about, cmp.Or(e.To, e.From)) // the reason says whether it is over
 	case e.Kind == LeaderEvent && e.To == "":
 		about = append(about, "has lost its leader "+e.From)
-	case e.Kind == LeaderEvent && e.From == "":
+	case e.Kind == LeaderEvent && (e.From == "" || e.From == e.To): // or elected again
 		about = append(about, "led by "+e.To)
 	case e.Kind == UpgradeEvent && e.From == e.To: // the reason says all
 	case e.From != "" && e.From == e.To:

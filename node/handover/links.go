@@ -61,10 +61,13 @@ func NewLinks(dir string, host Host, log *slog.Logger) *Links {
 
 // Start opens the socket; whatever is there is of a process that is no more.
 func (l *Links) Start() error {
-	var err error
-	if l.living, err = Living(l.dir); err != nil {
+	living, err := Living(l.dir)
+	if err != nil {
 		return fmt.Errorf("look for older processes: %w", err)
 	}
+	l.mu.Lock()
+	l.living = living
+	l.mu.Unlock()
 	at, done, err := socketPath(l.dir)
 	if err != nil {
 		return err

@@ -42,16 +42,17 @@ func (q question) reports() bool {
 
 // reply is the answer.
 type reply struct {
-	Map      []byte `json:"map,omitempty"`    // if it has a newer one
-	Leader   string `json:"leader,omitempty"` // of meta, as far as it knows
-	Open     bool   `json:"open,omitempty"`
-	Kept     []Kept `json:"kept,omitempty"`     // of what was looked for
-	Leads    uint32 `json:"leads,omitempty"`    // of that, the incarnation that it leads; 0: none
-	Hash     uint64 `json:"hash,omitempty"`     // of what it knows the asker to name
-	Revision uint64 `json:"revision,omitempty"` // of the map that holds the command
-	Refused  string `json:"refused,omitempty"`  // why what was asked was not done
-	Stale    bool   `json:"stale,omitempty"`    // Refused is ErrStale
-	Invalid  bool   `json:"invalid,omitempty"`  // Refused is ErrInvalid
+	Map      []byte    `json:"map,omitempty"`    // if it has a newer one
+	Leader   string    `json:"leader,omitempty"` // of meta, as far as it knows
+	Open     bool      `json:"open,omitempty"`
+	Kept     []Kept    `json:"kept,omitempty"`     // of what was looked for
+	Leads    uint32    `json:"leads,omitempty"`    // of that, the incarnation that it leads; 0: none
+	Group    []Replica `json:"group,omitempty"`    // and the members of the group that is open there
+	Hash     uint64    `json:"hash,omitempty"`     // of what it knows the asker to name
+	Revision uint64    `json:"revision,omitempty"` // of the map that holds the command
+	Refused  string    `json:"refused,omitempty"`  // why what was asked was not done
+	Stale    bool      `json:"stale,omitempty"`    // Refused is ErrStale
+	Invalid  bool      `json:"invalid,omitempty"`  // Refused is ErrInvalid
 
 	Generation uint32 `json:"generation,omitempty"` // of its map, or a later one that it has heard of
 }
@@ -88,9 +89,11 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 	}
 	if q.Look != nil {
 		var err error
-		if r.Kept, r.Leads, err = k.look(*q.Look); err != nil {
+		var here looked
+		if here, err = k.look(*q.Look); err != nil {
 			return nil, err
 		}
+		r.Kept, r.Leads, r.Group = here.kept, here.leads, here.group
 	}
 	if q.Open != nil {
 		r.Open = k.isOpen(*q.Open) && !k.strange(*q.Open, from)

@@ -51,11 +51,11 @@ func (k *Keeper) Reset(ctx context.Context, shard int, empty bool) (founder stri
 // beginner is the node that makes a shard anew.
 func (k *Keeper) beginner(ctx context.Context, m *Map, shard int, empty bool) (string, error) {
 	peers := k.o.Neighbours.Peers()
-	kept, err := k.kept(ctx, m, shard, peers)
+	kept, group, err := k.kept(ctx, m, shard, peers)
 	if err != nil {
 		return "", err
 	}
-	founder, err := survivor(m, shard, kept)
+	founder, err := survivor(m, shard, kept, group)
 	if err != nil {
 		return "", err
 	}
@@ -66,30 +66,38 @@ func (k *Keeper) beginner(ctx context.Context, m *Map, shard int, empty bool) (s
 	return m.begins(shard, founder, empty, kept)
 }
 
-// kept is what each node has of a shard. A node that is there and says nothing may
-// have most of it, or lead it: without its word nothing is given up.
-func (k *Keeper) kept(ctx context.Context, m *Map, shard int, peers map[string]Peer) (map[string][]Kept, error) {
+// kept is what each node has of a shard, and the members of its group by who has most. A
+// node that is there and says nothing may have most of it, or lead it: without its word
+// nothing is given up.
+func (k *Keeper) kept(ctx context.Context, m *Map, shard int, peers map[string]Peer) (all map[string][]Kept, group []Replica, err error) {
 	ctx, cancel := context.WithTimeout(ctx, keptTime)
 	defer cancel()
-	s, all, answers := m.Shards[shard], make(map[string][]Kept), k.lookAround(ctx, m, shard, peers)
+	s, most, answers := m.Shards[shard], Kept{}, k.lookAround(ctx, m, shard, peers)
+	all = make(map[string][]Kept)
 	for _, id := range slices.Sorted(maps.Keys(answers)) {
 		a := answers[id]
 		switch {
 		case a.err == nil && a.leads >= s.Incarnation && a.leads > 0:
-			return nil, fmt.Errorf("%w: %w: node %s leads it", ErrInvalid, ErrLed, m.name(id))
+			return nil, nil, fmt.Errorf("%w: %w: node %s leads it", ErrInvalid, ErrLed, m.name(id))
 		case a.err == nil:
 			all[id] = a.kept
+			for _, have := range a.kept {
+				if have.Incarnation == s.Incarnation && len(a.group) > 0 && have.compare(most) > 0 {
+					most, group = have, a.group
+				}
+			}
 		case id == k.o.Self || peers[id].Hosts || s.keeps(id):
-			return nil, fmt.Errorf("%w: node %s runs, may have most of it, and does not say (%w): %w; ask again when it answers, or stop it for good, and ask again once it is seen dead", ErrInvalid, m.name(id), ErrSilent, a.err)
+			return nil, nil, fmt.Errorf("%w: node %s runs, may have most of it, and does not say (%w): %w; ask again when it answers, or stop it for good, and ask again once it is seen dead", ErrInvalid, m.name(id), ErrSilent, a.err)
 		}
 	}
-	return all, nil
+	return all, group, nil
 }
 
 // looked is what a node has of a shard.
 type looked struct {
 	kept  []Kept
-	leads uint32 // the incarnation that it leads; 0: none
+	leads uint32    // the incarnation that it leads; 0: none
+	group []Replica // the members of the map's incarnation, if it is open there
 	err   error
 }
 
@@ -108,38 +116,49 @@ func (k *Keeper) lookAround(ctx context.Context, m *Map, shard int, peers map[st
 			a, err := k.ask(ctx, id, question{Revision: m.Revision, Look: &shard})
 			mu.Lock()
 			defer mu.Unlock()
-			answers[id] = looked{a.Kept, a.Leads, err}
+			answers[id] = looked{a.Kept, a.Leads, a.Group, err}
 		})
 	}
 	asked.Wait()
-	var own looked
-	own.kept, own.leads, own.err = k.look(shard)
+	own, err := k.look(shard)
+	own.err = err
 	answers[k.o.Self] = own
 	return answers
 }
 
-// look says what this node has of a shard, and which incarnation of it it leads.
-func (k *Keeper) look(shard int) (kept []Kept, leads uint32, err error) {
-	if st, open := k.o.Groups.Status(shard); open && st.Open {
-		leads = st.Incarnation
+// look says what this node has of a shard, and how the group is that is open here.
+func (k *Keeper) look(shard int) (here looked, err error) {
+	if st, open := k.o.Groups.Status(shard); open {
+		if st.Open {
+			here.leads = st.Incarnation
+		}
+		if m := k.Map(); m != nil && shard < len(m.Shards) && st.Incarnation == m.Shards[shard].Incarnation {
+			for _, r := range st.Members {
+				here.group = append(here.group, Replica{Node: r.Node, Life: r.Life, Voter: r.Voter})
+			}
+		}
 	}
-	if kept, err = k.o.Host.Kept(shard); err != nil {
-		return nil, 0, fmt.Errorf("look what there is of shard %d: %w", shard, err)
+	if here.kept, err = k.o.Host.Kept(shard); err != nil {
+		return looked{}, fmt.Errorf("look what there is of shard %d: %w", shard, err)
 	}
-	return kept, leads, nil
+	return here, nil
 }
 
 // survivor is the node that has most of a shard, as Raft compares logs: of the last
 // incarnation, by the term of its last entry, then by its index; "": none has any.
-func survivor(m *Map, shard int, kept map[string][]Kept) (node string, err error) {
+// Who votes says the group, where a replica of it is open; on the way from one set of members
+// to another the map does not know.
+func survivor(m *Map, shard int, kept map[string][]Kept, group []Replica) (node string, err error) {
 	s, best, votes := m.Shards[shard], Kept{}, 0
+	if len(group) > 0 {
+		s.Replicas = group
+	}
 	for _, id := range slices.Sorted(maps.Keys(kept)) {
-		r, wanted := s.Wants(id)
 		for _, have := range kept[id] {
 			if have.Last == 0 {
 				continue // it knows nothing
 			}
-			if wanted && r.Voter && have.Incarnation == s.Incarnation && have.Life == r.Life {
+			if have.Incarnation == s.Incarnation && slices.Contains(s.Replicas, Replica{id, have.Life, true}) {
 				votes++
 			}
 			if have.compare(best) > 0 {

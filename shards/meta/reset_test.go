@@ -108,21 +108,24 @@ func TestSurvivor(t *testing.T) {
 		Incarnation: 2, Phase: Ready, Replicas: []Replica{{"a", 5, true}, {"b", 5, true}, {"c", 5, true}},
 	}})
 	for _, c := range []struct {
-		what string
-		kept map[string][]Kept
-		want string
-		err  error
+		what  string
+		kept  map[string][]Kept
+		want  string
+		err   error
+		group []Replica
 	}{
-		{"nobody has any", map[string][]Kept{"a": {{2, 5, 0, 0}}, "b": nil}, "", nil},
-		{"a later term beats a longer log", map[string][]Kept{"a": {{2, 5, 3, 900}}, "d": {{2, 4, 4, 17}}}, "d", nil},
-		{"of one term the longer", map[string][]Kept{"a": {{2, 5, 3, 16}}, "d": {{2, 4, 3, 17}}}, "d", nil},
-		{"the incarnation counts first", map[string][]Kept{"a": {{1, 1, 9, 900}}, "b": {{2, 5, 1, 3}}}, "b", nil},
-		{"an earlier one is better than none", map[string][]Kept{"a": {{1, 1, 9, 900}}}, "a", nil},
-		{"a majority of its voters is there", map[string][]Kept{"a": {{2, 5, 3, 16}}, "b": {{2, 5, 3, 17}}}, "", ErrLed},
-		{"other lives of them have no vote", map[string][]Kept{"a": {{2, 4, 3, 16}}, "b": {{2, 5, 3, 15}}}, "a", nil},
-		{"nor have other incarnations", map[string][]Kept{"a": {{1, 5, 3, 16}}, "b": {{1, 5, 3, 15}}}, "a", nil},
+		{"nobody has any", map[string][]Kept{"a": {{2, 5, 0, 0}}, "b": nil}, "", nil, nil},
+		{"a later term beats a longer log", map[string][]Kept{"a": {{2, 5, 3, 900}}, "d": {{2, 4, 4, 17}}}, "d", nil, nil},
+		{"of one term the longer", map[string][]Kept{"a": {{2, 5, 3, 16}}, "d": {{2, 4, 3, 17}}}, "d", nil, nil},
+		{"the incarnation counts first", map[string][]Kept{"a": {{1, 1, 9, 900}}, "b": {{2, 5, 1, 3}}}, "b", nil, nil},
+		{"an earlier one is better than none", map[string][]Kept{"a": {{1, 1, 9, 900}}}, "a", nil, nil},
+		{"a majority of its voters is there", map[string][]Kept{"a": {{2, 5, 3, 16}}, "b": {{2, 5, 3, 17}}}, "", ErrLed, nil},
+		{"other lives of them have no vote", map[string][]Kept{"a": {{2, 4, 3, 16}}, "b": {{2, 5, 3, 15}}}, "a", nil, nil},
+		{"nor have other incarnations", map[string][]Kept{"a": {{1, 5, 3, 16}}, "b": {{1, 5, 3, 15}}}, "a", nil, nil},
+		{"a majority that the map wants, and the group has not", map[string][]Kept{"a": {{2, 5, 3, 17}}, "b": {{2, 5, 3, 16}}}, "a", nil, []Replica{{"a", 5, true}, {"b", 5, false}, {"d", 4, true}, {"e", 4, true}}},
+		{"a majority that the group has, and the map does not want", map[string][]Kept{"a": {{2, 5, 3, 17}}, "d": {{2, 4, 3, 16}}}, "", ErrLed, []Replica{{"a", 5, true}, {"b", 5, true}, {"d", 4, true}}},
 	} {
-		if got, err := survivor(m, 1, c.kept); got != c.want || !errors.Is(err, c.err) {
+		if got, err := survivor(m, 1, c.kept, c.group); got != c.want || !errors.Is(err, c.err) {
 			t.Errorf("%s: %q, %v", c.what, got, err)
 		}
 	}

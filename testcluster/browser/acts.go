@@ -88,6 +88,11 @@ func (l *looker) whole() {
 		if (!document.querySelector("#notices").textContent.includes("n2 does not answer: it did not answer within 2s")) return document.querySelector("#notices").textContent;`)
 	l.t.add("it answers again", l.run(`window.again()`))
 	l.until("and has its figures", `if (!/^\d/.test(cell("#members", "n2", "Streams")) || cell("#members", "n2", "State") !== "alive") return row("#members", "n2").textContent;`)
+	l.t.add("choose events but for leaders and steps", l.run(`const s = document.querySelector("#filter select"); s.value = "-"; s.dispatchEvent(new Event("input", { bubbles: true }))`))
+	l.until("what people did and what became of it is left", `
+		const kinds = new Set(all("#log li:not([hidden]) b").map((b) => b.textContent));
+		if (!kinds.has("operator") || !kinds.has("state") || kinds.has("leader") || kinds.has("step")) return [...kinds].join(" ");`)
+	l.t.add("choose all", l.run(`const s = document.querySelector("#filter select"); s.value = ""; s.dispatchEvent(new Event("input", { bubbles: true }))`))
 	l.t.add("an upgrade's events are told, and marked", l.p.until(l.ctx, `import("./log.js").then(({ text, tone }) => {
 		const said = [{ from: "0.1.0", to: "0.1.1", reason: "process 7 took over" }, { from: "dev", to: "dev", reason: "process 7 took over" }, { reason: "the upgrade failed" }]
 			.map((e) => ({ kind: "upgrade", node: "n1", ...e })).map((e) => text(e) + ", " + tone(e)).join("; ");

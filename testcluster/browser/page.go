@@ -13,7 +13,7 @@ import (
 )
 
 // patience is how long a page may take to show something.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // page is one tab, and what went wrong in it.
 type page struct {

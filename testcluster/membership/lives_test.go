@@ -79,7 +79,7 @@ type town struct {
 	leaders map[string]string    // by shard and term: the node
 	homes   map[string]string    // of the sessions that were acknowledged
 	since   map[string]time.Time // when each was first
-	losses  int                 // of most nodes at once
+	losses  int                  // of most nodes at once
 	loose   bool                 // most are lost, by design: who leads and votes is not judged
 	doubts  map[string]struct{}  // what was wrong at the last look and may have been in between
 	wrong   []string

@@ -223,6 +223,9 @@ func wholeNewcomers(t *testing.T) {
 				r := play(t, sc, all == &with, func(*run) { rest(t.Context(), sc.real(300)) })
 				r.check(t)
 				all.add(r)
+				var one sums
+				one.add(r)
+				t.Log(&one)
 			})
 		}
 	}

@@ -12,7 +12,7 @@ export function text(e) {
     case "move": return `${e.sessions} session${e.sessions === 1 ? "" : "s"} of ${what} ${{ done: "moved", cancelled: "stay", rebound: "live elsewhere" }[e.to] || e.to}: ${e.reason}`;
     case "operator": case "reload": return e.reason;
     case "step": return `${what} ${e.to || e.from}: ${e.reason}`; // which says whether it is over
-    case "leader": return `${what} ${!e.to ? "has lost its leader " + e.from : e.from ? `${e.from} → ${e.to}` : "led by " + e.to}: ${e.reason}`;
+    case "leader": return `${what} ${!e.to ? "has lost its leader " + e.from : e.from && e.from !== e.to ? `${e.from} → ${e.to}` : "led by " + e.to}: ${e.reason}`;
     case "upgrade": return `${what}${e.from && e.to && e.from !== e.to ? ` ${e.from} → ${e.to}` : ""}: ${e.reason}`;
     case "lost": return (e.lost ? e.lost + " events were missed: " : "") + e.reason;
   }
@@ -62,7 +62,8 @@ export class Log {
 
   #wanted(e) {
     const kind = this.#form.elements.kind.value, word = this.#form.elements.text.value.toLowerCase();
-    return (!kind || e.kind === kind) && (!word || text(e).toLowerCase().includes(word));
+    const some = kind === "-" ? !["leader", "step"].includes(e.kind) : !kind || e.kind === kind;
+    return some && (!word || text(e).toLowerCase().includes(word));
   }
 
   #filter() {
