@@ -56,8 +56,8 @@ hostile: ## slowloris, floods, silent and slow clients, each beside honest ones,
 ordinary: ## 1,000 streams of 30 s through 20 reloads and a drain of 40 s
 	$(GO) test -count=1 -timeout 15m -v -run '^TestOrdinaryDay$$' ./cmd/starling -args -ordinary.full
 
-upgrades: ## ten upgrades in a row under 400 streams and requests, and every node of a cluster twice
-	$(GO) test -count=1 -timeout 15m -v -run '^TestUpgrade' ./cmd/starling -args -upgrade.full
+upgrades: ## ten upgrades in a row under 400 streams and requests, every node of a cluster twice, and signals at 40 moments of one
+	$(GO) test -count=1 -timeout 15m -v -run '^TestUpgrade|^TestSignalsDuringAnUpgrade' ./cmd/starling -args -upgrade.full
 
 release: ## ./dist: static binaries for Linux and macOS, what each is made of (SBOM), checksums; RELEASEFLAGS=-h
 	$(GO) run ./cmd/release $(RELEASEFLAGS)

@@ -19,7 +19,9 @@ const (
 // LeaveNode answers POST /v1/node/leave: the cluster takes this node's replicas
 // off it, and then counts without it. Left says when; streams go on until then,
 // and until the node is stopped.
-func (n *Node) LeaveNode(ctx context.Context) error { return n.rule(ctx, ruleTime, (*quorum.Quorum).Leave) }
+func (n *Node) LeaveNode(ctx context.Context) error {
+	return n.rule(ctx, ruleTime, (*quorum.Quorum).Leave)
+}
 
 // StayNode answers POST /v1/node/undrain: it takes DrainNode and LeaveNode back.
 func (n *Node) StayNode(ctx context.Context) error {

@@ -5,13 +5,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
+	"sync"
 	"time"
 
 	"github.com/starling-lb/starling/node/api"
 )
 
-// eventsPing is the time between two signs of life where nothing happens: a
-// client that is gone is noticed by them.
+// eventsPing is the time between two signs of life where nothing happens: a client
+// that is gone without a word is noticed by them, and a proxy between keeps the stream.
 const eventsPing = 15 * time.Second
 
 // Feed is what a client that follows events reads from. Next waits for the
@@ -40,38 +43,56 @@ func (s *Server) events(c *call) error {
 		return err
 	}
 	c.Response.Header.SetContentType("text/event-stream")
+	c.SetConnectionClose() // attend reads what would be the next request
 	conn := c.Conn()
 	c.SetBodyStreamWriter(func(w *bufio.Writer) {
 		defer feed.Close()
+		life, end := s.attend(conn)
+		defer end()
 		put := func(format string, args ...any) bool {
-			if conn.SetWriteDeadline(time.Now().Add(s.http.WriteTimeout)) != nil {
+			if life.Err() != nil || conn.SetWriteDeadline(time.Now().Add(s.http.WriteTimeout)) != nil {
 				return false
 			}
 			_, _ = fmt.Fprintf(w, format, args...) // Flush says how it went
 			return w.Flush() == nil
 		}
-		past, cancel := context.WithCancel(s.ctx)
+		past, cancel := context.WithCancel(life)
 		cancel()
-		if !put(": each event is one change; GET /v1/backends has the states it starts from\n\n") || !s.feed(past, feed, put) {
+		if !put(": each event is one change; GET /v1/backends has the states it starts from\n\n") || !feedOn(past, feed, put) {
 			return
 		}
 		for ok := put(": live\n\n"); ok; {
-			ok = s.feed(s.ctx, feed, put)
+			ok = feedOn(life, feed, put)
 		}
 	})
 	return nil
 }
 
-// feed puts the next events, or a sign of life; with a context that has ended, what
+// attend returns a context that ends as soon as the client leaves, or Stop begins, and
+// what gives it up. A client has nothing more to say: a little is let pass, for some
+// send a request ahead; who closes its sending side, or says more, has left.
+func (s *Server) attend(conn net.Conn) (life context.Context, end func()) {
+	life, leave := context.WithCancel(s.ctx)
+	_ = conn.SetReadDeadline(time.Time{}) // was the request's; where it fails, reading does
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer leave()
+		_, _ = io.CopyN(io.Discard, conn, maxHeader)
+	})
+	return life, func() {
+		leave()
+		_ = conn.SetReadDeadline(time.Unix(1, 0))
+		reading.Wait()
+	}
+}
+
+// feedOn puts the next events, or a sign of life; with a context that has ended, what
 // there is. It is false when it is over.
-func (s *Server) feed(ctx context.Context, f Feed, put func(string, ...any) bool) bool {
+func feedOn(ctx context.Context, f Feed, put func(string, ...any) bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, eventsPing)
 	defer cancel()
 	list, err := f.Next(ctx)
-	switch {
-	case s.ctx.Err() != nil:
-		return false
-	case err != nil:
+	if err != nil {
 		return put(": nothing new\n\n")
 	}
 	for _, e := range list {

@@ -3,6 +3,9 @@ package admin
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -35,6 +38,12 @@ func follow(t *testing.T, s *Server) (net.Conn, *bufio.Reader) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c, followOver(t, c)
+}
+
+// followOver is follow over a connection that is made.
+func followOver(t *testing.T, c net.Conn) *bufio.Reader {
+	t.Helper()
 	t.Cleanup(func() { c.Close() })
 	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
@@ -46,7 +55,7 @@ func follow(t *testing.T, s *Server) (net.Conn, *bufio.Reader) {
 	if head := readUntil(t, in, "/v1/backends has"); !strings.Contains(head, "text/event-stream") {
 		t.Fatalf("head %q", head)
 	}
-	return c, in
+	return in
 }
 
 func readUntil(t *testing.T, in *bufio.Reader, word string) (text string) {
@@ -87,6 +96,54 @@ func TestEventsAreStreamed(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Fatal("the feed of a client that left goes on")
 		}
+	}
+}
+
+// A client's place is free as soon as the client has left, though nothing happens
+// that would have to be written to it.
+func TestWhoLeavesEventsGivesItsPlaceBack(t *testing.T) {
+	for name, leave := range map[string]func(net.Conn) error{
+		"closes":         net.Conn.Close,
+		"sends no more":  func(c net.Conn) error { return c.(interface{ CloseWrite() error }).CloseWrite() },
+		"talks too much": func(c net.Conn) error { _, err := c.Write(make([]byte, maxHeader)); return err },
+	} {
+		for _, secure := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, TLS %v", name, secure), func(t *testing.T) {
+				t.Parallel()
+				leaveEvents(t, leave, secure)
+			})
+		}
+	}
+}
+
+func leaveEvents(t *testing.T, leave func(net.Conn) error, secure bool) {
+	r := newRig()
+	r.node.feed = fakeFeed{make(chan api.Event), make(chan struct{})}
+	var roots *x509.CertPool
+	if secure {
+		r.cfg.TLS.CertFile, r.cfg.TLS.KeyFile, roots = certificate(t)
+	}
+	c, err := net.Dial("tcp", r.start(t).Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if secure {
+		c = tls.Client(c, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"})
+	}
+	in := followOver(t, c)
+	if _, err := c.Write([]byte("GET /healthz HTTP/1.1\r\n\r\n")); err != nil { // what no stream is ended for
+		t.Fatal(err)
+	}
+	readUntil(t, in, ": live\n")
+	r.node.feed.events <- api.Event{Kind: api.StateEvent}
+	readUntil(t, in, "data: ")
+	if err := leave(c); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-r.node.feed.closed:
+	case <-time.After(eventsPing / 2): // before the next sign of life could show it
+		t.Fatal("its place is kept")
 	}
 }
 

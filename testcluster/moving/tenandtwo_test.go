@@ -57,31 +57,41 @@ func (k *chats) at(id string) (n int) {
 	return n
 }
 
-// spike has requests come to some nodes, which belong to no session and take next to
-// no time, until its end is called.
+// spike has 150 requests a second come to some nodes, or as many as the machine can,
+// which belong to no session and take next to no time, until its end is called.
 func (s *stage) spike(t *testing.T, at ...int) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
+	due := time.NewTicker(time.Second / 150)
 	var all sync.WaitGroup
-	for w := range 8 {
+	for w := range 32 {
 		all.Go(func() {
-			for ctx.Err() == nil {
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Node(at[w%len(at)]).URL()+"/v1/models", nil)
-				if err != nil {
-					panic(err)
+			for s.ping(ctx, at[w%len(at)]) {
+				select {
+				case <-due.C:
+				case <-ctx.Done():
 				}
-				if resp, err := s.client.Do(req); err == nil {
-					_, _ = io.Copy(io.Discard, resp.Body)
-					resp.Body.Close()
-				}
-				rest(ctx, 10*time.Millisecond)
 			}
 		})
 	}
 	return func() {
 		cancel()
 		all.Wait()
+		due.Stop()
 	}
+}
+
+// ping is a request without a session; it says whether ctx lasts.
+func (s *stage) ping(ctx context.Context, i int) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Node(i).URL()+"/v1/models", nil)
+	if err != nil {
+		panic(err)
+	}
+	if resp, err := s.client.Do(req); err == nil {
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
+	return ctx.Err() == nil
 }
 
 // looks is how often the planner looked, with what result.
@@ -102,7 +112,7 @@ func TestTenAndTwo(t *testing.T) {
 		p.Policy = "least_connections" // by p2c, heavy turns would move sessions, too
 		p.Placement.Knee = 1
 		r := &p.Rebalance
-		r.Interval, r.MinResidence, r.MaxRate = 300*time.Millisecond, 0, 60
+		r.Interval, r.MinResidence, r.MaxRate = 300*time.Millisecond, 0, 40
 		r.Share = 0.04 // so that there is time for a spike between one move and the next
 	})
 	s.rebalance(t, false)
