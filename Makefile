@@ -65,7 +65,7 @@ release: ## ./dist: static binaries for Linux and macOS, what each is made of (S
 audit: ## known faults of the modules that the binary uses; asks vuln.go.dev
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
-membership: ## real nodes join, leave, die and lose disks by seed, and grow to 5 with 64 shards; a quarter of an hour; MEMBERSHIPFLAGS='-membership.seed=7 -membership.seeds=3'
+membership: ## real nodes join, leave, die and lose disks by seed, most of them at once too, and are recovered, and grow to 5 with 64 shards; a quarter of an hour; MEMBERSHIPFLAGS='-membership.seed=7 -membership.seeds=3'
 	$(GO) test -count=1 -timeout 60m -v ./testcluster/membership -args -membership.full -membership.seeds=5 $(MEMBERSHIPFLAGS)
 
 model: ## the sessions' protocol, and each rule taken out, by spin; see docs/model; MODELFLAGS=-full for larger bounds

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // TestStopDoesNotWaitForWhatHangs: a loop hangs, as at a disk that does. Stop and
@@ -15,6 +17,15 @@ func TestStopDoesNotWaitForWhatHangs(t *testing.T) {
 		"release": func(q *Quorum, ctx context.Context) error { return q.Release(ctx, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			before := goleak.IgnoreCurrent()
+			t.Cleanup(func() { // replicas that were not waited for end behind Stop, and log
+				eventually(t, func() string {
+					if err := goleak.Find(before); err != nil {
+						return err.Error()
+					}
+					return ""
+				})
+			})
 			w := &town{peers: make(map[string]Peer)}
 			q := w.settle(t, "a", t.TempDir(), 1)
 			ended := make(chan struct{})

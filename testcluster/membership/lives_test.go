@@ -79,6 +79,7 @@ type town struct {
 	leaders map[string]string    // by shard and term: the node
 	homes   map[string]string    // of the sessions that were acknowledged
 	since   map[string]time.Time // when each was first
+	era     int                  // in another one groups that were made anew begin their terms anew
 	losses  int                  // of most nodes at once
 	loose   bool                 // most are lost, by design: who leads and votes is not judged
 	doubts  map[string]struct{}  // what was wrong at the last look and may have been in between
@@ -444,10 +445,11 @@ func (w *town) leads(i int, page string) {
 			continue
 		}
 		key := shard + " in term " + terms[shard]
-		if was := w.leaders[key]; was != "" && was != id && !w.loose {
+		at := fmt.Sprint(w.era, key)
+		if was := w.leaders[at]; was != "" && was != id && !w.loose {
 			two = append(two, fmt.Sprintf("%s is led by %s and by %s", key, was, id))
 		}
-		w.leaders[key] = id
+		w.leaders[at] = id
 	}
 	w.mu.Unlock()
 	for _, text := range two {

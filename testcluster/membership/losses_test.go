@@ -117,7 +117,7 @@ func (w *town) judged(judged bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.loose = !judged
-	clear(w.leaders) // another incarnation begins its terms anew
+	w.era++
 	clear(w.doubts)
 }
 

@@ -112,7 +112,7 @@ func TestTenAndTwo(t *testing.T) {
 		p.Policy = "least_connections" // by p2c, heavy turns would move sessions, too
 		p.Placement.Knee = 1
 		r := &p.Rebalance
-		r.Interval, r.MinResidence, r.MaxRate = 300*time.Millisecond, 0, 40
+		r.Interval, r.MinResidence, r.MaxRate = 300*time.Millisecond, 0, 30
 		r.Share = 0.04 // so that there is time for a spike between one move and the next
 	})
 	s.rebalance(t, false)
@@ -213,7 +213,10 @@ func (k *chats) rests(t *testing.T, leads int) {
 	if now := k.looks(t, "moved"); now != moved {
 		t.Errorf("%v moves were planned in a spike", now-moved)
 	}
-	if said := k.pool(t, leads).Rebalance; !strings.Contains(said.Reason, "spike") || said.LastDecision == nil {
-		t.Errorf("in a spike the leader says %+v", said)
-	}
+	eventually(t, patience, func() string { // on a busy machine the spike is not as high all the time
+		if said := k.pool(t, leads).Rebalance; !strings.Contains(said.Reason, "spike: ") || said.LastDecision == nil {
+			return fmt.Sprintf("in a spike the leader says %+v", said)
+		}
+		return ""
+	})
 }

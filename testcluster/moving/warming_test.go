@@ -47,6 +47,7 @@ func TestAWarmingBackendIsLeft(t *testing.T) {
 		cfg.Shards.Count = 2
 		p.Health.Path, p.Health.ReadyPath = "/v1/models", "/health" // faults speak for the second only
 		p.Health.Interval, p.Rebalance.Enabled = 200*time.Millisecond, false
+		p.Health.Timeout = 10 * time.Second // a busy machine is no dead backend
 	})
 	was, of := map[string]api.Session{}, map[string]int{}
 	for i := range 18 {
