@@ -54,14 +54,27 @@ func (gs *Groups) Open(s Spec) (*Group, error) {
 		return nil, err
 	}
 	err = g.start()
+	if gs.enter(g, err == nil) {
+		return g, nil
+	}
+	if err == nil { // Stop came meanwhile, and could not know of it
+		g.stop(context.Background())
+		err = ErrStopped
+	}
+	return nil, err
+}
+
+// enter gives a replica the place that is reserved, or gives that back: for one that
+// does not run, or after Stop.
+func (gs *Groups) enter(g *Group, runs bool) bool {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	if err != nil {
-		delete(gs.groups, s.ID.Shard)
-		return nil, err
+	if !runs || gs.ended {
+		delete(gs.groups, g.ID.Shard)
+		return false
 	}
-	gs.groups[s.ID.Shard] = g
-	return g, nil
+	gs.groups[g.ID.Shard] = g
+	return true
 }
 
 func (gs *Groups) reserve(id transport.GroupID) error {

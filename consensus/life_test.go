@@ -63,3 +63,17 @@ func allStacks() string {
 	b := make([]byte, 4<<20)
 	return string(b[:runtime.Stack(b, true)])
 }
+
+// TestStopWhileOneOpens: what Stop could not know of does not run behind it.
+func TestStopWhileOneOpens(t *testing.T) {
+	n := newTown(t, 1).nodes["a"]
+	g, err := n.groups.Open(Spec{ID: groupID(1), Founders: []string{"a"}, Machine: func() StateMachine {
+		if err := n.groups.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		return &diary{}
+	}})
+	if !errors.Is(err, ErrStopped) || g != nil || n.groups.Group(1) != nil {
+		t.Errorf("after Stop it opened: %v, error %v", g != nil, err)
+	}
+}
