@@ -22,13 +22,15 @@ const (
 // Raft gives to accepted connections and does not wait for.
 type layer struct {
 	*transport.Group
-	serving *sync.WaitGroup
+	serving *sync.WaitGroup // the connections, and Raft's goroutine that accepts them
+	deaf    func()          // that one accepts no more
 }
 
-// Accept is called by one goroutine, and not after Close.
+// Accept is called by one goroutine, again and again until it fails behind Close.
 func (l layer) Accept() (net.Conn, error) {
 	c, err := l.Group.Accept()
 	if err != nil {
+		l.deaf()
 		return nil, err
 	}
 	l.serving.Add(1)
@@ -62,7 +64,9 @@ type wire struct {
 }
 
 func newWire(g *Group, door *transport.Group, logs *guard) *wire {
-	in := layer{door, &sync.WaitGroup{}}
+	var serving sync.WaitGroup
+	serving.Add(1) // until deaf: so that nothing is added while the end is waited for
+	in := layer{door, &serving, sync.OnceFunc(serving.Done)}
 	return &wire{
 		door: in, logs: logs, stall: g.stall(),
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{

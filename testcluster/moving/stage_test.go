@@ -26,8 +26,14 @@ import (
 	"github.com/starling-lb/starling/testcluster/llm"
 )
 
+// TestMain has all tests wait at once in the short form: that is most of what they do.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if !*full {
+		if err := flag.Set("test.parallel", "3"); err != nil {
+			panic(err)
+		}
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -100,6 +106,21 @@ func (b *book) has(words ...string) (n int) {
 	return n
 }
 
+// pace is how many requests a second came by the last line, and above how many they
+// are a spike.
+func (b *book) pace() (pace, above float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.lines) == 0 {
+		return 0, 1
+	}
+	_, figures, _ := strings.Cut(b.lines[len(b.lines)-1], "requests_per_second=")
+	if _, err := fmt.Sscanf(figures, "%g spike_above=%g", &pace, &above); err != nil || above == 0 {
+		return 0, 1 // nothing is known yet
+	}
+	return pace, above
+}
+
 func (s *stage) admin(t *testing.T, i int) *client.Client {
 	t.Helper()
 	c, err := client.New(s.Node(i).AdminURL(), "")
@@ -136,13 +157,17 @@ func (s *stage) unsettled(t *testing.T, i int) string {
 // leader is the number of the node that leads the only shard of sessions.
 func (s *stage) leader(t *testing.T) int {
 	t.Helper()
-	for i := range nodes {
-		if s.metric(t, i, "starling_shard_leader", `shard="1"`) == 1 {
-			return i
+	leads := 0
+	eventually(t, patience, func() string {
+		for i := range nodes {
+			if s.metric(t, i, "starling_shard_leader", `shard="1"`) == 1 {
+				leads = i
+				return ""
+			}
 		}
-	}
-	t.Fatal("nobody leads shard 1")
-	return 0
+		return "nobody leads shard 1"
+	})
+	return leads
 }
 
 // rebalance switches it at every node.
@@ -161,6 +186,17 @@ func (s *stage) pool(t *testing.T, i int) api.Pool {
 		t.Fatal(err)
 	}
 	return l.Pools[0]
+}
+
+// said is the planner's last word, of whichever node leads now.
+func (s *stage) said(t *testing.T) (last api.Rebalance) {
+	t.Helper()
+	for i := range nodes {
+		if r := s.pool(t, i).Rebalance; r.LastDecision != nil && (last.LastDecision == nil || r.LastDecision.After(*last.LastDecision)) {
+			last = r
+		}
+	}
+	return last
 }
 
 // metric sums a node's samples of one metric whose labels hold all of with.
