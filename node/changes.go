@@ -101,16 +101,19 @@ func (c *changes) lookAtReadiness() {
 	c.n.journal.Add(e)
 }
 
-// lookAtElders tells which older process of the node has ended.
+// lookAtElders tells which older process of the node has ended. One that is not heard
+// just now lives by its lock.
 func (c *changes) lookAtElders() {
-	was := c.elders
+	was, living := c.elders, c.n.living()
 	c.elders = map[uint64]api.Elder{}
 	list, _, _ := c.n.elders()
 	for _, e := range list {
 		c.elders[e.Boot] = e
 	}
 	for boot, e := range was {
-		if _, lives := c.elders[boot]; !lives {
+		if _, heard := c.elders[boot]; !heard && slices.Contains(living, boot) {
+			c.elders[boot] = e
+		} else if !heard {
 			c.n.sayUpgrade("", "", fmt.Sprintf("process %d (%s), which carried the streams from before the upgrade, has ended", e.PID, e.Version))
 		}
 	}

@@ -67,7 +67,7 @@ func (h host) Heard() { h.n.inherit() }
 
 // hostElders lets elders find this process.
 func (n *Node) hostElders() {
-	links := handover.NewLinks(n.dir.path, host{n, n.quorum.Load()}, n.log.With("component", "handover"))
+	links := handover.NewLinks(n.dir.path, host{n, n.quorum.Load()}, n.log.With("component", "handover"), n.upgrade.own()...)
 	err := links.Start()
 	n.links.Store(links) // not before: a life of this process that goes on says by it who lives
 	n.inherit()          // what was told meanwhile
@@ -80,24 +80,37 @@ func (n *Node) hostElders() {
 func (n *Node) living() []uint64 { return n.links.Load().Living() }
 
 // awaitElders has a node with a supervisor end after its elders, or when ctx does: the
-// supervisor would end those with it.
+// supervisor would end those with it. Elders that say nothing are not waited for.
 func (n *Node) awaitElders(ctx context.Context) {
-	if n.opt.Notify == "" || len(n.living()) == 0 {
+	links := n.links.Load()
+	boots, _ := links.Carrying()
+	if n.opt.Notify == "" || len(boots) == 0 {
 		return
 	}
-	n.log.Info("older processes carry on, and this one ends after them", "boots", n.living())
+	n.log.Info("older processes carry on, and this one ends after them", "boots", boots)
 	tick := time.NewTicker(elderWatch)
 	defer tick.Stop()
-	for len(n.living()) > 0 {
+	for last := time.Now(); len(boots) > 0; {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
+		var heard bool
+		if boots, heard = links.Carrying(); heard {
+			last = time.Now()
+		}
+		if time.Since(last) > n.upgrade.muteTime() {
+			n.log.Warn("older processes say nothing, and are not waited for", "boots", boots)
+			return
+		}
 	}
 }
 
-const elderWatch = 50 * time.Millisecond
+const (
+	elderWatch = 50 * time.Millisecond
+	elderMute  = 10 * time.Second // an elder whose visit ended comes back within a second
+)
 
 // heritage is what was counted of elders so far.
 type heritage struct {
@@ -105,17 +118,46 @@ type heritage struct {
 	ended map[uint64]map[proxy.End]int64 // by boot
 }
 
-// inherit publishes what elders carry, and counts what ended with them.
+// inherit publishes what elders carry, and counts what ended with them. Until all that
+// live have told, what was known of them before holds: a drain would be over beneath
+// streams of one that still looks for this process.
 func (n *Node) inherit() {
 	h := &n.heritage
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	sums, ended := map[string]backend.Elder{}, map[uint64]map[proxy.End]int64{}
-	for _, k := range n.links.Load().Elders() {
+	links := n.links.Load()
+	if links == nil {
+		return
+	}
+	silent, elders := links.Silent(), links.Elders() // in this order: who is not silent is among them
+	n.countEnded(elders, links.Living())
+	if silent {
+		return
+	}
+	sums := map[string]backend.Elder{}
+	for _, k := range elders {
 		for _, b := range k.Backends {
 			sums[b.ID] = backend.Elder{InFlight: sums[b.ID].InFlight + b.InFlight, Running: sums[b.ID].Running + b.Running}
 		}
 		n.hearken(k.Trials)
+	}
+	for _, p := range n.proxy.Pools() {
+		p.Inherit(sums)
+	}
+	n.nudge()
+}
+
+// countEnded counts the streams that ended with elders since they told the last time.
+// What was counted of one is known for as long as it lives: it tells all of it anew when
+// it finds this process again. heritage.mu is held.
+func (n *Node) countEnded(elders []handover.Known, living []uint64) {
+	h, ended := &n.heritage, map[uint64]map[proxy.End]int64{}
+	for _, boot := range living {
+		if was := h.ended[boot]; was != nil {
+			ended[boot] = was
+		}
+	}
+	for _, k := range elders {
 		ended[k.Boot] = map[proxy.End]int64{}
 		for _, e := range k.Ended {
 			end := proxy.End{Pool: e.Pool, Backend: e.Backend, Reason: backend.Reason(e.Reason)}
@@ -126,10 +168,6 @@ func (n *Node) inherit() {
 		}
 	}
 	h.ended = ended
-	for _, p := range n.proxy.Pools() {
-		p.Inherit(sums)
-	}
-	n.nudge()
 }
 
 // elders are the older processes, with what they carry in all.

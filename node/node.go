@@ -266,6 +266,9 @@ func (n *Node) supplied(context.Context) error {
 			n.supply.agreed = m.Pools // who comes back knows what was decided
 		}
 	}
+	for _, p := range n.proxy.Pools() {
+		p.Expect() // of older processes, if there are any: hostElders knows
+	}
 	return n.supply.start(filepath.Join(n.dir.path, "operator.json"), listed(n.cfg().Pools))
 }
 

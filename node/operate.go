@@ -97,9 +97,12 @@ func (n *Node) apply(pool string, want wanted) error {
 			case draining && !drained:
 				p.Undrain(b, now)
 			}
-			n.heed(p, b, want.words[b.ID], now)
+			if word, agreed := want.words[b.ID]; agreed {
+				n.heed(p, b, word, now)
+			}
 		}
 	}
+	n.forget()
 	return nil
 }
 

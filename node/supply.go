@@ -40,7 +40,7 @@ type supply struct {
 type wanted struct {
 	list    []backend.Config
 	drained map[string]bool      // ids that operators drain
-	words   map[string]meta.Word // on their ejections, that operators said last; all of the list have one
+	words   map[string]meta.Word // on their ejections, that operators said last; one for each of the list, or none while the cluster has agreed on nothing
 	policy  api.Policy           // that operators chose
 	rest    string               // on or off, of rebalancing, that operators chose
 }
@@ -281,7 +281,10 @@ func (s *supply) applyAll() error {
 		list := sums[pool]
 		want := wanted{list: list, drained: map[string]bool{}, words: map[string]meta.Word{}, policy: s.decided.policy(pool), rest: s.decided.Rests[pool]}
 		for _, c := range list {
-			want.drained[c.ID], want.words[c.ID] = s.decided.Backends[c.ID].Drained, s.decided.Backends[c.ID].Out
+			want.drained[c.ID] = s.decided.Backends[c.ID].Drained
+			if s.together == nil {
+				want.words[c.ID] = s.decided.Backends[c.ID].Out
+			}
 		}
 		if p, ruled := s.agreed[pool]; ruled {
 			_, want.drained = agreedList(p)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,17 +35,29 @@ type upgrade struct {
 
 	trials []trial // that were under way when this one let go
 
-	startTime, openTime time.Duration // 0: the usual
+	lives []uint64 // boots of this process that were undone and go on until their turns end
+
+	startTime, openTime, mute time.Duration // 0: the usual
 
 	heir *handover.Heir     // that is the node now
 	link *handover.Link     // to whoever is the node by now
 	stay *os.File           // says that this process lives
+	boot uint64             // as which boot of the node
 	told context.CancelFunc // ends the telling
 	done sync.WaitGroup     // of the telling, and of what outlasts an upgrade that was undone
 	from time.Time          // when this one let go
 
 	until time.Time // when this one cuts what it still carries; zero: never. Node.mu guards it
 }
+
+// own are the boots under which this process is an elder to itself.
+func (u *upgrade) own() []uint64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.lives)
+}
+
+func (u *upgrade) muteTime() time.Duration { return cmp.Or(u.mute, elderMute) }
 
 // Succeeded is closed once another process has become this node: it is to stop, and
 // carries what it carries to the end.
@@ -242,7 +255,7 @@ func (n *Node) letGo(ctx context.Context) error {
 	if u.stay, err = handover.Stay(n.dir.path, boot); err != nil {
 		return err
 	}
-	u.link = handover.NewLink(n.dir.path, boot)
+	u.boot, u.link = boot, handover.NewLink(n.dir.path, boot)
 	n.links.Load().Stop() // the next one there is the other's
 	n.tell()
 	now, cancel := context.WithCancel(ctx)
@@ -281,10 +294,18 @@ func (n *Node) becomeAgain(peers *handover.Sockets) error {
 	n.roll.clear()
 	ctx, cancel := context.WithTimeout(context.Background(), openTime)
 	defer cancel()
+	u.mu.Lock()
+	u.lives = append(u.lives, u.boot)
+	u.mu.Unlock()
 	n.hostElders()
-	stay := u.stay
+	stay, boot := u.stay, u.boot
 	u.stay = nil
-	u.done.Go(func() { n.outlast(before, stay) })
+	u.done.Go(func() {
+		n.outlast(before, stay)
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.lives = slices.DeleteFunc(u.lives, func(b uint64) bool { return b == boot })
+	})
 	if err := n.remember(ctx); err != nil {
 		return err
 	}

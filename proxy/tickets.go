@@ -88,7 +88,7 @@ func (t *tickets) use() {
 func (t *tickets) leave(listener string) Tickets {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return Tickets{Listener: listener, Files: t.files[:], Keys: slices.Clone(t.keys)}
+	return Tickets{Listener: listener, Files: bytes.Clone(t.files[:]), Keys: slices.Clone(t.keys)}
 }
 
 // take adds keys of another process, which makes tickets as well, and tells how many
@@ -101,6 +101,9 @@ func (t *tickets) take(from Tickets, now time.Time) (n int) {
 	}
 	var keys []TicketKey
 	for _, k := range from.Keys[:min(len(from.Keys), maxTickets)] {
+		if k.Made.After(now) {
+			k.Made = now // the clock was set back: or it would be in use for as much longer
+		}
 		if len(k.Key) == 32 && now.Sub(k.Made) <= ticketLasts {
 			keys = append(keys, k)
 		}

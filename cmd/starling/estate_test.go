@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -198,4 +200,69 @@ func (r *rig) lacksOf(id string, is func(api.Backend) bool) string {
 		}
 	}
 	return fmt.Sprintf("%s is not yet so: %+v", id, list.Backends)
+}
+
+// TestUpgradesDuringADrain: a backend's drain goes on over upgrades, and over one that
+// fails: it is over when its last stream has ended, whichever process carries it, and
+// then it is told once.
+func TestUpgradesDuringADrain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	text := fmt.Sprintf("reload: {watch: false}\nnode: {name: n1, data_dir: %s/data, drain_timeout: 5m}\nadmin: {address: 127.0.0.1:0}\n%slisteners:\n  - {address: 127.0.0.1:0}\n", r.dir, r.pools("available"))
+	r.configure("%s", text)
+	r.start()
+	r.last("s")
+	home := r.home("s")
+	if code, said := r.command("backend", "drain", home); code != 0 {
+		t.Fatalf("exit %d, %s", code, said)
+	}
+	began := r.lacksOf(home, func(b api.Backend) bool { return b.State == "draining" && !strings.Contains(b.Reason, "drained") })
+	if began != "" {
+		t.Fatal(began)
+	}
+	for i := range 3 {
+		if i == 1 {
+			taken, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.configure("%s  - {address: %q}\n", text, taken.Addr())
+			if code, said := r.command("upgrade"); code == 0 || !strings.Contains(said, "address already in use") {
+				t.Errorf("exit %d, %s", code, said)
+			}
+			_ = taken.Close()
+			r.configure("%s", text)
+		} else {
+			r.upgraded(func() { r.command("upgrade") })
+		}
+		within(t, dayLimit, func() string { return r.exact(1) })
+		if wrong := r.lacksOf(home, func(b api.Backend) bool { return b.State == "draining" && b.Reason == "an operator drains it" }); wrong != "" {
+			t.Errorf("after upgrade %d: %s", i, wrong)
+		}
+	}
+	if code, said := r.command("events", "--once", "--recent", "1000"); code != 0 || strings.Contains(said, "drained") || strings.Count(said, "an operator drains it") != 1 {
+		t.Errorf("exit %d, and the drain was told of otherwise than once, or its end while its stream runs:\n%s", code, said)
+	}
+	r.end()
+	r.streams.Wait()
+	within(t, dayLimit, func() string {
+		return r.lacksOf(home, func(b api.Backend) bool { return strings.HasPrefix(b.Reason, "drained in ") })
+	})
+	r.tells("drained in ")
+	within(t, dayLimit, r.alone)
+	r.signal(syscall.SIGTERM)
+	within(t, dayLimit, func() string {
+		if n := strings.Count(r.log(), "msg=drained"); n != 3 {
+			return fmt.Sprintf("%d processes have ended well", n)
+		}
+		return ""
+	})
+	r.ended = make(chan int, 1)
+	r.start() // with nothing to wait for
+	if wrong := r.lacksOf(home, func(b api.Backend) bool { return b.Reason == "drained before this process began" }); wrong != "" {
+		t.Error(wrong)
+	}
+	if n, err := r.gauge(`starling_drains_total{result="done"}`); err != nil || n != 0 {
+		t.Errorf("%v drains ended at a start, %v", n, err)
+	}
 }

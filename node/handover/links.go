@@ -29,6 +29,9 @@ type Links struct {
 	dir  string
 	host Host
 	log  *slog.Logger
+	own  []uint64 // boots of this process itself, which tell nothing
+
+	silence time.Duration // that elders are waited for
 
 	ctx    context.Context // ends when Stop begins
 	cancel context.CancelFunc
@@ -39,7 +42,13 @@ type Links struct {
 	open   map[net.Conn]struct{}
 	elders map[uint64]*Known // by boot
 	living []uint64          // boots of those that hold their lock, whether they have told of themselves or not
+	began  time.Time         // zero: it has not
+	quiet  bool              // some were silent at the last look
 }
+
+// mostSilence is how long an elder is waited for that lives, and has not told of itself.
+// It looks for its heir once a second.
+const mostSilence = 5 * time.Second
 
 // Known is an elder, as it has told of itself.
 type Known struct {
@@ -52,9 +61,10 @@ type Known struct {
 	one   *sync.Mutex // held by who asks
 }
 
-// NewLinks is for the elders of the node with that directory.
-func NewLinks(dir string, host Host, log *slog.Logger) *Links {
-	l := &Links{dir: dir, host: host, log: log, open: map[net.Conn]struct{}{}, elders: map[uint64]*Known{}}
+// NewLinks is for the elders of the node with that directory. Boots that are lives of
+// this process itself are no elders.
+func NewLinks(dir string, host Host, log *slog.Logger, own ...uint64) *Links {
+	l := &Links{dir: dir, host: host, log: log, own: own, silence: mostSilence, open: map[net.Conn]struct{}{}, elders: map[uint64]*Known{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }
@@ -83,6 +93,10 @@ func (l *Links) Start() error {
 	if err := os.Chmod(filepath.Join(l.dir, socketName), 0o600); err != nil {
 		return errors.Join(err, l.ln.Close())
 	}
+	l.mu.Lock()
+	l.began = time.Now()
+	l.quiet = l.silent()
+	l.mu.Unlock()
 	l.tasks.Go(l.acceptLoop)
 	l.tasks.Go(l.lookLoop)
 	return nil
@@ -260,8 +274,9 @@ func (l *Links) lookLoop() {
 	}
 }
 
-// look forgets elders that have ended. One that has not comes back if its visit
-// ended; until then it carries what it last said.
+// look forgets elders that have ended, and those that say nothing for too long are
+// silent no more. One that has not ended comes back if its visit did; until then it
+// carries what it last said.
 func (l *Links) look() {
 	l.mu.Lock()
 	none := len(l.living) == 0 && len(l.elders) == 0
@@ -273,18 +288,21 @@ func (l *Links) look() {
 	if err != nil {
 		return
 	}
-	gone := false
 	l.mu.Lock()
+	heard := len(living) < len(l.living)
 	l.living = living
 	for boot, k := range l.elders {
 		if k.line == nil && !slices.Contains(living, boot) {
 			delete(l.elders, boot)
-			gone = true
+			heard = true
 			l.log.Info("an older process has ended", "pid", k.PID, "boot", boot)
 		}
 	}
+	was := l.quiet
+	l.quiet = l.silent()
+	heard = heard || was && !l.quiet
 	l.mu.Unlock()
-	if gone {
+	if heard {
 		l.host.Heard()
 	}
 }
@@ -310,11 +328,38 @@ func (l *Links) Elders() []Known {
 	return all
 }
 
-// Silent tells whether an elder that lives has not told of itself yet.
+// Silent tells whether an elder that lives has not told of itself yet. One that does
+// not for long is none.
 func (l *Links) Silent() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.ContainsFunc(l.living, func(boot uint64) bool { k := l.elders[boot]; return k == nil || k.Since.IsZero() })
+	return l.silent()
+}
+
+func (l *Links) silent() bool {
+	return time.Since(l.began) < l.silence && slices.ContainsFunc(l.others(), func(boot uint64) bool {
+		k := l.elders[boot]
+		return k == nil || k.Since.IsZero()
+	})
+}
+
+// others are the living ones that are other processes; mu is held.
+func (l *Links) others() (boots []uint64) {
+	for _, boot := range l.living {
+		if !slices.Contains(l.own, boot) {
+			boots = append(boots, boot)
+		}
+	}
+	return boots
+}
+
+// Carrying are the boots of the elders that live, and whether one of them can be heard:
+// what cannot be known of a lock file is taken for life, too.
+func (l *Links) Carrying() (boots []uint64, heard bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	boots = l.others()
+	return boots, slices.ContainsFunc(boots, func(boot uint64) bool { k := l.elders[boot]; return k != nil && k.line != nil })
 }
 
 const streamsTime = 3 * time.Second // for an elder to list its streams

@@ -44,7 +44,8 @@ const (
 )
 
 // lookBack has the others that run say whether this node's directory is an older
-// copy. It waits for them a moment only: if all start at once, nobody knows.
+// copy. It waits for them a moment only: if all start at once, nobody knows. Where
+// shard 0 is to begin again it waits for all: any of them may know better.
 func (q *Quorum) lookBack(ctx context.Context, m *meta.Map) {
 	others := 0
 	for id, n := range m.Nodes {
@@ -55,20 +56,32 @@ func (q *Quorum) lookBack(ctx context.Context, m *meta.Map) {
 	if q.o.Around == nil || others == 0 {
 		return
 	}
-	most := backTime
+	most, met := backTime, func() bool { return len(q.others()) > 0 }
 	if q.keeper.Recovering() {
-		most *= backTimes
+		most, met = backTimes*backTime, func() bool { return q.company() >= others }
 	}
 	tick := time.NewTicker(backLook)
 	defer tick.Stop()
-	for over := time.After(most); len(q.others()) == 0; {
+	over := time.After(most)
+	for waits := true; waits && !met(); {
 		select {
 		case <-tick.C:
 		case <-over:
-			return
+			waits = false
 		case <-ctx.Done():
 			return
 		}
 	}
 	q.keeper.LookBack(ctx)
+}
+
+// company is how many other nodes of this cluster live and can be asked, also those
+// that host nothing.
+func (q *Quorum) company() (n int) {
+	for _, p := range q.peers() {
+		if p.ID != q.o.Self.ID && p.Alive && p.RPC != "" && p.Cluster == q.Cluster() {
+			n++
+		}
+	}
+	return n
 }

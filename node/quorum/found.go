@@ -42,10 +42,16 @@ func (q *Quorum) settle(ctx context.Context) error {
 	q.tell()
 	switch {
 	case f.Join != "":
-		q.say(f.Reason)
+		if q.met != f.Join { // from then on what keeps it out is said
+			q.met = f.Join
+			q.say(f.Reason)
+		}
 		return q.join(ctx, f.Join)
+	case q.met != "":
+		q.say(fmt.Sprintf("cluster %s was here, and none of its nodes is: start one of them. This node founds none beside it; if that cluster is gone for good, start this node again", q.met))
+		return nil
 	case f.Found && len(seen) == 1 && len(q.unheard()) > 0:
-		q.say(fmt.Sprintf("no answer from %s (cluster.seeds): who founds alone while another cluster is down makes a second one. Start one of them; or, if this is the first node of all, start it without cluster.seeds until it has founded", strings.Join(q.unheard(), ", ")))
+		q.say(fmt.Sprintf("no answer from %s (cluster.seeds): who founds alone while another cluster is down makes a second one. Start one that has the cluster; if none has, start this node without cluster.seeds, or set cluster.bootstrap_expect to the number of nodes on all of them. If a name stands for several nodes, it has to list those, too, that are not ready", strings.Join(q.unheard(), ", ")))
 		return nil
 	case f.Found && len(seen) == 1 && time.Since(q.began) < q.o.Wait:
 		q.say("looks for a cluster to join, before it founds its own")
@@ -86,17 +92,22 @@ func (q *Quorum) Waits() string {
 	return q.waits
 }
 
-// newcomers are the live nodes, as the founding looks at them.
+// newcomers are the nodes as the founding looks at them: the live ones, then those of
+// a cluster that were there.
 func (q *Quorum) newcomers() []meta.Newcomer {
-	var out []meta.Newcomer
+	var live, gone []meta.Newcomer
 	for _, p := range q.peers() {
-		if p.Alive && (p.Expect > 0 || p.Cluster != "") {
-			out = append(out, meta.Newcomer{
-				ID: p.ID, Name: p.Name, Zone: p.Zone, Hosts: p.Hosts, Level: p.Level, Cluster: p.Cluster, Expect: p.Expect, Sees: p.Sees,
-			})
+		n := meta.Newcomer{
+			ID: p.ID, Name: p.Name, Zone: p.Zone, Hosts: p.Hosts, Level: p.Level, Cluster: p.Cluster, Expect: p.Expect, Sees: p.Sees,
+		}
+		switch {
+		case p.Alive && (p.Expect > 0 || p.Cluster != ""):
+			live = append(live, n)
+		case p.Cluster != "":
+			gone = append(gone, n)
 		}
 	}
-	return out
+	return append(live, gone...)
 }
 
 // join asks the live members of a cluster for its map, until one gives it.
@@ -119,6 +130,9 @@ func (q *Quorum) join(ctx context.Context, cluster string) error {
 		}
 		q.log.Info("joined a cluster", "cluster", cluster, "by", p.Name, "revision", m.Revision)
 		return nil
+	}
+	if failed == nil {
+		failed = fmt.Errorf("no node of cluster %s runs and says where its calls are answered; start one", cluster)
 	}
 	return failed
 }

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"time"
 
 	"github.com/starling-lb/starling/shards/meta"
 )
@@ -11,6 +12,10 @@ import (
 func (q *Quorum) Decide(ctx context.Context, pool string, change func(*meta.Pool) error) error {
 	return q.keeper.Decide(ctx, pool, change)
 }
+
+// Abreast is for how long this node has heard what is agreed on, without a break of
+// more than a minute; 0: it does not now.
+func (q *Quorum) Abreast() time.Duration { return q.keeper.Abreast() }
 
 // newsLoop tells of newer maps: of the last one, not of each.
 func (q *Quorum) newsLoop(ctx context.Context) {

@@ -116,6 +116,7 @@ type Quorum struct {
 	tasks  sync.WaitGroup
 
 	news     chan struct{} // holds one when there is a newer map
+	met      string        // the cluster that this process was to join, if ever; settleLoop alone uses it
 	left     chan struct{} // closed when this node has left its cluster
 	leftOnce sync.Once
 

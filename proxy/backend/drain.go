@@ -13,6 +13,7 @@ type drain struct {
 	began time.Time
 	until time.Time // zero: no deadline
 	over  string    // how it ended; empty: it goes on
+	early bool      // it began before this process, and nothing of it is known
 }
 
 func (d *drain) standing() Standing {
@@ -33,12 +34,12 @@ func (p *Pool) Drain(b *Backend, now, until time.Time) {
 		return
 	}
 	if c.drain == nil || c.drain.over != "" {
-		c.drain = &drain{began: now}
+		c.drain = &drain{began: now, early: p.expecting.Load()}
 		b.holding.Store(0)
 	}
 	c.drain.until = until
 	p.settle(b, now, "")
-	if b.Carried() == 0 {
+	if b.Carried() == 0 && !p.expecting.Load() {
 		p.drained(b, now, nil)
 	}
 }
@@ -69,11 +70,20 @@ func (p *Pool) GiveUpDrain(b *Backend, now time.Time, held []string) {
 	}
 }
 
-// emptied hears that the last stream of a draining backend has ended.
+// emptied looks whether the last stream of a draining backend has ended.
 func (p *Pool) emptied(b *Backend, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if b.Carried() == 0 {
+	switch d := b.condition.drain; {
+	case d == nil || p.expecting.Load():
+	case b.Carried() > 0:
+		d.early = false // here is what it waits for
+	case d.early && d.over == "":
+		d.over = "drained before this process began" // that is no news
+		s := d.standing()
+		s.Since = b.standing.Load().Since
+		b.standing.Store(&s)
+	default:
 		p.drained(b, now, nil)
 	}
 }

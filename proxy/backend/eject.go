@@ -214,13 +214,14 @@ func (p *Pool) readmit(b *Backend, now time.Time, reason string) {
 const byOperator = "by an operator"
 
 // Eject puts a backend out for a time by an operator's word, whatever the limits
-// say. At its end one stream decides. One that is out for longer stays so.
+// say. At its end one stream decides. One that is out for longer stays so, and for the
+// reason that it has.
 func (p *Pool) Eject(b *Backend, now time.Time, length time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out, until := &b.condition.out, now.Add(length)
 	if out.on && out.until.After(until) {
-		until, length = out.until, out.length
+		return
 	}
 	*out = ejection{on: true, reason: byOperator, until: until, length: length, times: max(1, out.times)}
 	p.settle(b, now, "")

@@ -330,6 +330,10 @@ func TestOperatorsEjectionBesideStreams(t *testing.T) {
 		if s := a.Standing(); s.State != Ejected || !s.Until.Equal(until) {
 			t.Errorf("an operator's ejection ended that of streams: %+v, it was until %v", s, until)
 		}
+		p.Recall(a, time.Now())
+		if s := a.Standing(); s.State != Ejected || !s.Until.Equal(until) || !strings.Contains(s.Reason, "failures") {
+			t.Errorf("an ejection by streams was made the operator's, and taken back: %+v, it was until %v", s, until)
+		}
 		p.Eject(a, time.Now(), time.Hour)
 		if s := a.Standing(); !s.Until.Equal(time.Now().Add(time.Hour)) {
 			t.Errorf("out until %v", s.Until)

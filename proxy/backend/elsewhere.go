@@ -29,15 +29,20 @@ func (p *Pool) Hear(said map[string]Elsewhere) {
 // node's where this one picks.
 type Elder struct{ InFlight, Running int }
 
-// Inherit publishes that, by id, as Hear does.
+// Expect says that older processes may carry streams of which nothing is known yet:
+// until Inherit no drain is over. It comes before the first Drain.
+func (p *Pool) Expect() { p.expecting.Store(true) }
+
+// Inherit publishes what they carry, by id, as Hear does.
 func (p *Pool) Inherit(carried map[string]Elder) {
 	p.hearing.Lock()
 	p.carried = carried
 	p.hear()
 	p.hearing.Unlock()
+	p.expecting.Store(false)
 	now := time.Now()
 	for _, b := range p.Backends() {
-		if b.Carried() == 0 && b.Standing().State == Draining {
+		if b.Standing().State == Draining {
 			p.emptied(b, now)
 		}
 	}

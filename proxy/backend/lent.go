@@ -59,7 +59,7 @@ func (p *Pool) Hearken(t Trial, now time.Time) {
 	}
 	if out := &b.condition.out; t.Out != nil && out.on && out.until.Equal(t.Of) {
 		if t.Out.On {
-			*out = t.Out.ejection()
+			*out = t.Out.ejection(now)
 			p.settle(b, now, "")
 		} else {
 			p.readmit(b, now, "the trial stream succeeded")

@@ -146,6 +146,7 @@ func (p *Pool) Remember(all []Memory, mean time.Duration, now time.Time) (known 
 	defer p.mu.Unlock()
 	for i := range all {
 		if b := p.known(all[i].ID, all[i].URL); b != nil && all[i].sound() {
+			all[i].bound(now)
 			b.remember(&all[i], now)
 			known++
 		}
@@ -176,11 +177,42 @@ func (m *Memory) sound() bool {
 	return m.Out == nil || m.Out.Times > 0 && m.Out.Length >= 0
 }
 
+// bound has nothing be in the future that was, nor last for longer than it was to: the
+// machine's clock may have been set back meanwhile.
+func (m *Memory) bound(now time.Time) {
+	for _, at := range []*time.Time{&m.Since, &m.Headed, &m.Told} {
+		*at = past(*at, now)
+	}
+	for i := range m.Looks {
+		m.Looks[i].At = past(m.Looks[i].At, now)
+	}
+	m.Heard = min(m.Heard, now.UnixNano())
+	for i, end := range m.Phantoms {
+		m.Phantoms[i] = min(end, now.Add(longestPhantom).UnixNano())
+	}
+	if d := m.Drain; d != nil {
+		late := d.Began.Sub(past(d.Began, now))
+		d.Began = d.Began.Add(-late)
+		if !d.Until.IsZero() {
+			d.Until = d.Until.Add(-late)
+		}
+	}
+}
+
+// past is a moment, or now where that is earlier.
+func past(at, now time.Time) time.Time {
+	if at.After(now) {
+		return now
+	}
+	return at
+}
+
 // remember takes a memory over; the pool's mu is held.
 func (b *Backend) remember(m *Memory, now time.Time) {
 	c := &b.condition
-	if out := m.Out; out != nil {
-		c.out = out.ejection()
+	c.out = ejection{} // what operators have agreed on was heeded already, and may have been taken back since
+	if m.Out != nil {
+		c.out = m.Out.ejection(now)
 	}
 	if m.Trying && c.out.on {
 		b.trial.Store(true)
@@ -204,8 +236,9 @@ func (b *Backend) remember(m *Memory, now time.Time) {
 	b.standing.Store(&s)
 }
 
-func (o *Out) ejection() ejection {
-	return ejection{on: o.On, reason: o.Reason, until: o.Until, length: o.Length, times: o.Times, back: o.Back}
+// ejection is what is left of it: no more than its length, whatever the clock says.
+func (o *Out) ejection(now time.Time) ejection {
+	return ejection{on: o.On, reason: o.Reason, until: past(o.Until, now.Add(o.Length)), length: o.Length, times: o.Times, back: past(o.Back, now)}
 }
 
 // recall takes over what health checks have found, where they are still wanted.

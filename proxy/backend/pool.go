@@ -47,6 +47,8 @@ type Pool struct {
 	said    map[string]Elsewhere
 	carried map[string]Elder
 
+	expecting atomic.Bool // older processes have not told yet what they carry
+
 	mu       sync.Mutex // held while backends join, leave or change state, and by Sample; never by a pick. Taken before the queue's
 	chosen   *Placement // the operator's policies, which beat the rules'; nil: none
 	sampled  time.Time

@@ -266,6 +266,7 @@ func (k *Keeper) report(ctx context.Context) error {
 	k.name(&q)
 	if k.leads() {
 		k.hear(k.o.Self, q)
+		k.met()
 		return nil
 	}
 	to := k.whom(m)
@@ -273,6 +274,9 @@ func (k *Keeper) report(ctx context.Context) error {
 		return nil
 	}
 	r, err := k.ask(ctx, to, q)
+	if err == nil && r.Leader == to {
+		k.met()
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.heeded = r.Hash

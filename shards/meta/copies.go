@@ -60,10 +60,15 @@ func countRun(f files, m *Map, self string, run uint64) ([]uint64, error) {
 }
 
 // LookBack asks the others that run whether this node's directory is as it was
-// left, before a replica of it may vote. Who is alone cannot know, and goes on; so
-// does who gets no answers in two seconds.
+// left, before a replica of it may vote, and whether meta is led. Who is alone cannot
+// know, and goes on; so does who gets no answers in two seconds, or in ten where meta
+// is to begin again.
 func (k *Keeper) LookBack(ctx context.Context) {
-	ctx, enough := context.WithTimeout(ctx, 2*lookTime)
+	most := 2 * lookTime
+	if k.Recovering() {
+		most = 10 * lookTime
+	}
+	ctx, enough := context.WithTimeout(ctx, most)
 	defer enough()
 	own := k.Map()
 	for id, p := range k.o.Neighbours.Peers() {
@@ -71,8 +76,11 @@ func (k *Keeper) LookBack(ctx context.Context) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, lookTime)
-		_, _ = k.ask(ctx, id, question{}) // what cannot be kept is told at the next one
+		r, err := k.ask(ctx, id, question{}) // what cannot be kept is told at the next one
 		cancel()
+		if err == nil && r.Leader == id {
+			k.reign = max(k.reign, r.Generation)
+		}
 	}
 }
 

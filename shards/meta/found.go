@@ -56,7 +56,7 @@ func waits(own Newcomer, fresh []Newcomer) string {
 	case len(fresh) < own.Expect:
 		return fmt.Sprintf("sees %d of the %d nodes that found a cluster (cluster.bootstrap_expect)", len(fresh), own.Expect)
 	case len(fresh) > own.Expect:
-		return fmt.Sprintf("sees %d new nodes where cluster.bootstrap_expect says %d; set it to the number of nodes that start", len(fresh), own.Expect)
+		return fmt.Sprintf("sees %d new nodes where cluster.bootstrap_expect says %d; set it to the number of nodes that start, on all of them, or start one of them without cluster.seeds first", len(fresh), own.Expect)
 	case founder(fresh) == "":
 		return "none of the nodes hosts shards; set shards.host on one at least"
 	}

@@ -14,7 +14,7 @@ import (
 func (b *box) recover() uint32 {
 	b.w.t.Helper()
 	b.stop()
-	r, err := recovery(b, b.id)
+	r, err := recovery(b, b.id, 0)
 	if err != nil {
 		b.w.t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestSituationRecoveredTwice(t *testing.T) {
 			if err := b.write(fenceFile, append(encode(fence{heard}), '\n')); err != nil {
 				t.Fatal(err)
 			}
-			r, err := recovery(b, b.id)
+			r, err := recovery(b, b.id, 0)
 			if err != nil || r.after.Generation() <= heard || r.after.Generation()>>nodeBits != heard>>nodeBits+1 {
 				t.Fatalf("generation %d comes after %d, %v", r.after.Generation(), heard, err)
 			}
@@ -152,7 +152,7 @@ func TestSituationRecoveredTwice(t *testing.T) {
 	if err := b.write(fenceFile, append(encode(fence{math.MaxUint32}), '\n')); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := recovery(b, b.id); err == nil {
+	if _, err := recovery(b, b.id, 0); err == nil {
 		t.Error("there is a generation after the last one")
 	}
 }

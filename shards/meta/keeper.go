@@ -80,6 +80,7 @@ type Keeper struct {
 	leader  string                   // of meta, as others say
 	heeded  uint64                   // hash of the names that the leader of meta has of this node
 	missed  bool                     // the last report did not find it
+	abreast contact                  // with it
 	turn    int                      // counts reports
 	paces   map[int]pace             // of the groups led here
 	handed  time.Duration            // when leadership was given away last, to spread it
@@ -90,6 +91,7 @@ type Keeper struct {
 	generation uint32 // of meta, the latest heard of
 
 	announced uint64 // the revision of a map; announce alone uses it
+	reign     uint32 // generation of meta that who leads it has said at this node's start; LookBack sets it, resurrect reads it
 
 	busy   map[int]bool // shards whose next step is being taken
 	stands map[int]stand

@@ -226,14 +226,23 @@ func (w *losses) candidates() (all []*box) {
 }
 
 // begins has meta recovered on a node: what was decided up to its revision stays. It
-// follows those that were recovered without it, if it hears of any.
+// follows those that were recovered without it, if it hears of any, and who leads meta.
 func (w *losses) begins(b *box) {
+	led := slices.ContainsFunc(w.ids(), func(id string) bool { o := w.nodes[id]; return o != b && o.up && !o.cut && o.keeper.leads() })
 	m := b.keeper.Map()
-	next := b.recover()
+	next, from := b.recover(), m.Revision
+	for id, o := range w.nodes { // what others have of the same generation it hears of first
+		if have := o.keeper.Map(); id != b.id && !o.mute && b.reaches(o) && have != nil && have.Generation() == m.Generation() {
+			from = max(from, have.Revision)
+		}
+	}
 	w.recoveries++
 	now := b.keeper.Map().Generation()
 	w.say("meta is recovered on %s, of generation %d and revision %d, as generation %d; it has %d", b.id, m.Generation(), m.Revision, next, now)
 	switch {
+	case now <= m.Generation() && led:
+		w.refused++
+		return
 	case now <= m.Generation():
 		w.fail("generation %d comes after %d", now, m.Generation())
 	case now != next && !slices.ContainsFunc(w.ids(), func(id string) bool {
@@ -245,7 +254,7 @@ func (w *losses) begins(b *box) {
 		return
 	}
 	for name, revision := range w.of(m.Generation()) {
-		if revision <= m.Revision {
+		if revision <= from {
 			w.of(next)[name] = revision
 		}
 	}

@@ -20,9 +20,10 @@ type Recovery struct {
 
 // Recover looks at the directory of a node that does not run. Nothing is changed
 // before Do.
-func Recover(dir, self string) (*Recovery, error) { return recovery(directory(dir), self) }
+func Recover(dir, self string) (*Recovery, error) { return recovery(directory(dir), self, 0) }
 
-func recovery(f files, self string) (*Recovery, error) {
+// recovery is after the generation heard at least.
+func recovery(f files, self string, heard uint32) (*Recovery, error) {
 	r := &Recovery{files: f}
 	var err error
 	if r.before, err = loadMap(f); err != nil {
@@ -39,11 +40,11 @@ func recovery(f files, self string) (*Recovery, error) {
 	}
 	next := r.before.clone()
 	s := next.Shards[0]
-	heard, err := loadFence(f)
+	fenced, err := loadFence(f)
 	if err != nil {
 		return nil, err
 	}
-	r.from = max(s.Incarnation, heard)
+	r.from = max(s.Incarnation, fenced, heard)
 	generation, err := following(r.from, self)
 	if err != nil {
 		return nil, err
@@ -91,9 +92,10 @@ func (r *Recovery) Map() *Map { return r.before }
 // Generation is that which begins.
 func (r *Recovery) Generation() uint32 { return r.after.Generation() }
 
-// Do has the node begin again when it starts, unless it hears then that others have.
+// Do has the node begin again when it starts, with the map that it has then, unless
+// it hears that others have, or that shard 0 is led.
 func (r *Recovery) Do() error {
-	p := &pending{From: r.from, Map: r.after}
+	p := &pending{From: r.from, Generation: r.Generation()}
 	if err := r.files.write(pendingFile, append(encode(p), '\n')); err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
@@ -103,10 +105,11 @@ func (r *Recovery) Do() error {
 // pendingFile is a recovery that an operator has ordered, for the node's next start.
 const pendingFile = "recovery.json"
 
-// pending is its content.
+// pending is its content. What it begins with is looked at when it is done: until then
+// the node may hear of more.
 type pending struct {
-	From uint32 `json:"from"` // the latest generation that the node had heard of
-	Map  *Map   `json:"map"`  // that it begins with; nil: nothing is pending
+	From       uint32 `json:"from"`       // the latest generation that the node had heard of
+	Generation uint32 `json:"generation"` // that begins; 0: nothing is pending
 }
 
 func loadPending(f files) (*pending, error) {
@@ -118,9 +121,6 @@ func loadPending(f files) (*pending, error) {
 	if err == nil && p == nil {
 		err = fmt.Errorf("recovery %w: it is empty", errCode)
 	}
-	if err == nil && p.Map != nil {
-		err = p.Map.check()
-	}
 	if err != nil {
 		return nil, fmt.Errorf("load the recovery that was ordered: %v/%s: %w; move that file away and recover again", f, pendingFile, err)
 	}
@@ -130,31 +130,61 @@ func loadPending(f files) (*pending, error) {
 // Recovering tells whether an operator has ordered a recovery that is not done yet.
 func (k *Keeper) Recovering() bool {
 	p, err := loadPending(k.o.files)
-	return err == nil && p.Map != nil
+	return err == nil && p.Generation > 0
 }
 
-// resurrect has meta begin again here, if an operator has ordered that and nobody was
-// faster: what others have decided in a generation that this node did not know is
-// not to be undone. It asks first, and runs before any replica is open.
+// resurrect has meta begin again here, if an operator has ordered that and it is still
+// wanted: what others have decided in a generation that this node did not know, or
+// decide now, is not to be undone. It asks first, and runs before any replica is open.
 func (k *Keeper) resurrect() error {
 	p, err := loadPending(k.o.files)
-	if err != nil || p.Map == nil {
+	if err != nil || p.Generation == 0 {
 		return err
 	}
-	if known := max(k.Map().Generation(), k.latest()); known == p.Map.Generation() {
-		return k.o.files.write(pendingFile, append(encode(pending{}), '\n')) // it was done, and not noted
-	} else if known > p.From {
+	k.listen()
+	known := k.latest()
+	if m := k.Map(); m != nil {
+		known = max(known, m.Generation())
+	}
+	if known == p.Generation {
+		return k.unorder(known) // it was done, and not noted
+	}
+	if known > p.From {
 		k.o.Log.Error("the recovery of shard 0 that was ordered is not done: the cluster was recovered on another node, and this one follows it; if that one is lost, too, recover again", "generation", known)
-		return k.o.files.write(pendingFile, append(encode(pending{}), '\n'))
+		return k.unorder(known)
 	}
-	s := p.Map.Shards[0]
+	if k.reign >= p.From {
+		k.o.Log.Error("the recovery of shard 0 that was ordered is not done: shard 0 has a leader, and this node follows it; if its nodes are lost again, recover again", "generation", k.reign)
+		return k.unorder(known)
+	}
+	r, err := recovery(k.o.files, k.o.Self, p.From)
+	if err != nil {
+		k.o.Log.Error("the recovery of shard 0 that was ordered cannot be done, and is given up", "err", err)
+		return k.unorder(known)
+	}
+	return k.beginAgain(r)
+}
+
+// beginAgain has meta be of this node's generation.
+func (k *Keeper) beginAgain(r *Recovery) error {
+	s, revision := r.after.Shards[0], r.after.Revision
 	all := slices.DeleteFunc(k.Own(), func(o Own) bool { return o.Shard == 0 && o.Incarnation >= s.Incarnation })
-	if err := k.note(append(all, Own{Incarnation: s.Incarnation, Life: s.Replicas[0].Life, Founded: true, Again: true, Map: p.Map.Revision})); err != nil {
+	if err := k.note(append(all, Own{Incarnation: s.Incarnation, Life: s.Replicas[0].Life, Founded: true, Again: true, Map: revision})); err != nil {
 		return err
 	}
-	if err := k.Take(p.Map); err != nil { // last: a recovery that broke off is none
+	if err := k.Take(r.after); err != nil { // last: a recovery that broke off is none
 		return err
 	}
-	k.o.Log.Warn("shard 0 begins again on this node, as ordered", "generation", s.Incarnation, "revision", p.Map.Revision)
+	k.o.Log.Warn("shard 0 begins again on this node, as ordered", "generation", s.Incarnation, "revision", revision, "from", r.before.Revision)
+	return k.o.files.write(pendingFile, append(encode(pending{}), '\n'))
+}
+
+// unorder takes an order back, with what one that broke off has noted: a replica of a
+// generation that never began would keep the node out of meta.
+func (k *Keeper) unorder(known uint32) error {
+	all := slices.DeleteFunc(k.Own(), func(o Own) bool { return o.Shard == 0 && o.Incarnation > known })
+	if err := k.note(all); err != nil {
+		return err
+	}
 	return k.o.files.write(pendingFile, append(encode(pending{}), '\n'))
 }

@@ -483,7 +483,7 @@ func TestSituationMetaMajorityLost(t *testing.T) {
 	if _, err := Recover(t.TempDir(), survivor.id); err == nil {
 		t.Error("a node without a map was recovered")
 	}
-	r, err := recovery(survivor, survivor.id)
+	r, err := recovery(survivor, survivor.id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,6 +24,7 @@ type child struct {
 	process *os.Process
 	obeys   bool          // it takes commands
 	elder   *child        // that was the node before it; nil: none
+	still   atomic.Bool   // it was told to stand still
 	died    chan struct{} // closed when it has ended
 }
 
@@ -50,6 +52,7 @@ func (c *child) freeze(on bool) (err error) {
 	if on {
 		s = syscall.SIGSTOP
 	}
+	c.still.Store(on)
 	c.each(func(c *child) { err = errors.Join(err, c.signal(s)) })
 	return err
 }

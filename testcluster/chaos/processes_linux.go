@@ -32,7 +32,11 @@ type processes struct {
 	mu  sync.Mutex        // guards what follows
 	is  map[string]*child // by name: the process that is the node; nil: it hands over
 	all []*child
+	by  []pipes
 }
+
+// pipes are what a process, and those that follow it, end by and speak by.
+type pipes struct{ in, out *os.File }
 
 // network is what the processes reach each other by.
 type network interface {
@@ -69,10 +73,17 @@ func newProcesses(o Options, dir string) (*processes, error) {
 func (g *processes) ways() ways                   { return g.net.ways() }
 func (g *processes) places(i int) (places, error) { return g.net.places(i) }
 
+const endTime = 5 * time.Second // for a process to end that is not known here
+
+// end ends all processes. One that became a node, and of which nobody heard, ends by
+// what it reads; where it does not it is waited for no longer.
 func (g *processes) end() {
 	g.mu.Lock()
 	for _, c := range g.all { // elders may be left
 		c.kill()
+	}
+	for _, p := range g.by {
+		_, _ = p.in.Close(), p.out.SetReadDeadline(time.Now().Add(endTime)) // most are closed
 	}
 	g.mu.Unlock()
 	g.tasks.Wait()
@@ -160,6 +171,9 @@ func (g *processes) run(m *member, args []string, obeys bool) (c *child, serves 
 	}
 	c = &child{name: m.name, dir: g.dir, process: cmd.Process, obeys: obeys, died: make(chan struct{})}
 	ready := make(chan struct{})
+	g.mu.Lock()
+	g.by = append(g.by, pipes{in, out})
+	g.mu.Unlock()
 	g.tasks.Go(func() {
 		listen(out, ready)
 		_, _ = in.Close(), out.Close() // nobody is left at the other ends
@@ -211,11 +225,16 @@ func (g *processes) stop(ctx context.Context, c *child) error {
 	}
 }
 
-const handTime = 2 * time.Minute // longer than a node tries
+const (
+	handTime  = 2 * time.Minute  // longer than a node tries
+	doubtTime = 10 * time.Second // for who is the node to show, where nobody said so
+)
 
 // handOver has the node's process start this program, and hand the node over to it. It
 // says in words how that went.
 func (g *processes) handOver(ctx context.Context, m *member, c *child) (*body, string, error) {
+	for c.still.Load() && pause(ctx, lookEvery) { // as late as it likes it would do what nobody waits for
+	}
 	if !c.obeys {
 		if err := putNew(g.dir, m.name, g.own(m)); err != nil {
 			return nil, "", err
@@ -227,20 +246,53 @@ func (g *processes) handOver(ctx context.Context, m *member, c *child) (*body, s
 	}
 	admin.Wait(handTime)
 	g.handing(m, c, true)
-	var got api.Upgraded
-	if err := admin.PostFor(ctx, &got, "upgrade"); err != nil {
+	pid, words, err := ask(ctx, m, c, admin)
+	if err != nil {
 		g.handing(m, c, false)
 		return nil, "", err
 	}
-	heir, await, err := adopt(c, got.PID)
+	heir, await, err := adopt(c, pid)
 	if err != nil {
-		_ = syscall.Kill(got.PID, syscall.SIGKILL) // nobody could end it later
+		_ = syscall.Kill(pid, syscall.SIGKILL) // nobody could end it later
 		g.handing(m, c, false)
 		return nil, "", err
 	}
 	g.watch(m, heir, await)
-	words := fmt.Sprintf("process %d is the node after %.2fs; who connected waited %.0f ms at most, %d streams go on in the one before", got.PID, got.Took, 1000*got.Waited, got.Streams)
 	return g.body(m, heir), words, nil
+}
+
+// ask asks a node's process to hand it over, and says which process is the node then.
+func ask(ctx context.Context, m *member, c *child, admin *client.Client) (pid int, words string, err error) {
+	var got api.Upgraded
+	var refused *client.RefusedError
+	if err = admin.PostFor(ctx, &got, "upgrade"); err == nil {
+		return got.PID, fmt.Sprintf("process %d is the node after %.2fs; who connected waited %.0f ms at most, %d streams go on in the one before", got.PID, got.Took, 1000*got.Waited, got.Streams), nil
+	}
+	if errors.As(err, &refused) {
+		return 0, "", err
+	}
+	if pid = follower(ctx, m, c, admin); pid == 0 {
+		return 0, "", err
+	}
+	return pid, fmt.Sprintf("process %d is the node after all; it was not told so: %v", pid, err), nil
+}
+
+// follower is the process that became a node though nobody said so: the answer may
+// be lost, or the process that was to give it. 0: none did.
+func follower(ctx context.Context, m *member, c *child, admin *client.Client) (pid int) {
+	ctx, cancel := context.WithTimeout(ctx, doubtTime)
+	defer cancel()
+	for {
+		var s api.Status
+		one, done := context.WithTimeout(ctx, glanceTime)
+		err := admin.Get(one, &s, "status")
+		if done(); err == nil && s.Node.Name == m.name && s.Node.PID != c.process.Pid {
+			return s.Node.PID
+		}
+		if !pause(ctx, lookEvery) {
+			return 0
+		}
+	}
 }
 
 // handing says whether a process may end without its node's end; where it has not

@@ -45,7 +45,7 @@ func upgrade(ctx context.Context, r *run, s Step) (done, error) {
 	ctx = context.WithoutCancel(ctx)
 	old := false
 	_, d, err := each(ctx, r, s, false, func(m *member) error {
-		old, m.program = old || m.program != nil, nil
+		old = r.rig.renew(m) || old
 		return r.again(ctx, m)
 	})
 	if d.detail = "from an older program to this one, one after the other"; !old {
@@ -54,9 +54,12 @@ func upgrade(ctx context.Context, r *run, s Step) (done, error) {
 	return d, err
 }
 
-// handOver has another process become each node, under its streams.
+// handOver has another process become each node, under its streams. It is one roll at a
+// time, as an operator would have it: where a machine is busy two steps would meet.
 func handOver(ctx context.Context, r *run, s Step) (done, error) {
 	ctx = context.WithoutCancel(ctx) // a roll that has begun goes to its end
+	r.rolling.Lock()
+	defer r.rolling.Unlock()
 	nodes, err := r.nodes(ctx, s.Target)
 	if err != nil {
 		return done{}, err
@@ -75,7 +78,6 @@ func handOver(ctx context.Context, r *run, s Step) (done, error) {
 // is one of several.
 func (r *run) succeed(ctx context.Context, m *member, noted bool) (words string, err error) {
 	s := Step{Fault: history.HandOver}
-	old := m.program != nil
 	if noted {
 		id := r.begin(s)
 		defer func() {
@@ -86,9 +88,6 @@ func (r *run) succeed(ctx context.Context, m *member, noted bool) (words string,
 	}
 	if words, err = r.rig.handOver(ctx, m); err != nil {
 		return "", err
-	}
-	if old {
-		words += "; the one before ran an older program"
 	}
 	if lacks := r.await(ctx, healTime, func(ctx context.Context) string { return r.ready(ctx, m) }); lacks != "" {
 		return words, fmt.Errorf("%s handed over: %s", m.name, lacks)
@@ -134,11 +133,23 @@ func (r *rig) handOver(ctx context.Context, m *member) (words string, err error)
 	if err != nil {
 		return "", fmt.Errorf("upgrade %s: %w", m.name, err)
 	}
+	if m.program != nil {
+		words += "; the one before ran an older program"
+	}
 	m.program = nil
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m.body = next
 	return words, nil
+}
+
+// renew has a node begin with this program the next time, and tells whether it began
+// with an older one.
+func (r *rig) renew(m *member) (old bool) {
+	m.turn.Lock()
+	defer m.turn.Unlock()
+	old, m.program = m.program != nil, nil
+	return old
 }
 
 const twinHome = 5 // the home of a node that no move brings it to

@@ -75,16 +75,16 @@ type body struct {
 
 // member is a node of the cluster, up or not.
 type member struct {
-	name    string
-	number  int
-	moves   int // to other addresses
-	at      places
-	file    string
-	admin   *client.Client
-	program []string // that it begins with, and a file's path follows; nil: this one
-	logs    int      // entries after which its logs are cut; 0: as ever
+	name   string
+	number int
+	moves  int // to other addresses
+	at     places
+	file   string
+	admin  *client.Client
+	logs   int // entries after which its logs are cut; 0: as ever
 
-	turn sync.Mutex // who starts or ends it has it
+	turn    sync.Mutex // who starts or ends it has it; it guards program
+	program []string   // that it begins with, and a file's path follows; nil: this one
 
 	body *body // nil: down. The rig's lock guards it and what follows
 	gone bool  // for good

@@ -52,6 +52,7 @@ type run struct {
 	screen   *screen
 	history  *history.Run
 	hurting  sync.WaitGroup // steps under way
+	rolling  sync.Mutex     // held by the one that hands nodes over
 
 	mu   sync.Mutex // guards what follows, and what history is told meanwhile
 	dice *rand.Rand

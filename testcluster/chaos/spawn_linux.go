@@ -3,8 +3,11 @@ package chaos
 import (
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 )
@@ -32,7 +35,15 @@ func newSpawner() *spawner {
 // start runs a process, in a group of its own, so that ctrl-C is no business of it.
 func (s *spawner) start(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	cmd.Env = slices.DeleteFunc(os.Environ(), supervised)
 	return s.startAs(cmd)
+}
+
+// supervised tells whether a variable is a supervisor's word to this process: one that
+// it starts would take sockets by it, or speak to the supervisor, as if it were meant.
+func supervised(variable string) bool {
+	name, _, _ := strings.Cut(variable, "=")
+	return name == "NOTIFY_SOCKET" || strings.HasPrefix(name, "LISTEN_") || strings.HasPrefix(name, "WATCHDOG_")
 }
 
 // startAs runs a process as it says itself.

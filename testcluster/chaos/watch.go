@@ -191,7 +191,7 @@ func (r *run) agreed(ctx context.Context, m *member) string {
 	return ""
 }
 
-// counters says who still counts something.
+// counters says who still counts something, or has processes of before that carry on.
 func (r *run) counters(ctx context.Context) string {
 	for _, m := range r.rig.live() {
 		var s api.Status
@@ -201,6 +201,9 @@ func (r *run) counters(ctx context.Context) string {
 		}
 		if s.Streams.InFlight != 0 || s.Streams.Waiting != 0 {
 			return fmt.Sprintf("%s counts %d streams, and %d that wait", m.name, s.Streams.InFlight, s.Streams.Waiting)
+		}
+		if n := len(s.Elders); n > 0 {
+			return fmt.Sprintf("of %s %d processes of before have not ended, the first is %d", m.name, n, s.Elders[0].PID)
 		}
 		for _, b := range list.Backends {
 			if n := b.InFlight; n.Local != 0 || n.Cluster != 0 || n.Waiting != 0 {

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/starling-lb/starling/testcluster/chaos/history"
@@ -34,6 +35,7 @@ func agree(t *trial, f *finding) {
 		}
 		backwards(t, f, session, all)
 	}
+	f.looked(said)
 	f.number("%d sessions, %d sayings, %d detours", len(t.said), said, detours)
 }
 
@@ -61,10 +63,11 @@ func backwards(t *trial, f *finding, session string, all []saying) {
 	}
 }
 
-// reborn says whether a node lost its memory in between.
+// reborn says whether a node lost its memory in between. What another process knew that
+// becomes the node begins empty.
 func (t *trial) reborn(node string, from, to time.Time) bool {
 	is := kinds(history.Kill, history.Restart, history.Upgrade, history.Move, history.Wipe, history.Bootstrap)
-	return t.any(from, to, func(f history.Fault) bool { return is(f) && aims(f, node) })
+	return t.succeeded(node, from, to) || t.any(from, to, func(f history.Fault) bool { return is(f) && aims(f, node) })
 }
 
 // keep is P2. A binding that somebody was told stays: nobody binds the session
@@ -94,6 +97,7 @@ func keep(t *trial, f *finding) {
 			forgotten(t, f, session, last)
 		}
 	}
+	f.looked(bound)
 	f.number("%d sessions bound, %d of them by a turn that was seen", bound, fresh)
 }
 
@@ -115,11 +119,12 @@ func forgotten(t *trial, f *finding, session string, last saying) {
 }
 
 // lostMajority says whether more disks were lost than a shard can lose: what only
-// they knew was not promised.
+// they knew was not promised. Nodes that leave hand over what they have first, unless
+// they failed to.
 func (t *trial) lostMajority() bool {
 	gone := map[string]bool{}
 	for _, f := range t.Faults {
-		if f.Kind == history.Wipe || f.Kind == history.Leave {
+		if f.Kind == history.Wipe || f.Kind == history.Leave && strings.HasPrefix(f.Detail, "failed") {
 			for _, n := range f.Target {
 				gone[n] = true
 			}
@@ -147,6 +152,7 @@ func stay(t *trial, f *finding) {
 			}
 		}
 	}
+	f.looked(len(t.said))
 	f.number("%d moves, %d of them off backends in order, %.0f planned", moves, len(unexplained), planned)
 	if m := len(unexplained); float64(m) > planned && !t.forgetful() {
 		last := unexplained[m-1]

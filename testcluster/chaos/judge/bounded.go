@@ -51,6 +51,7 @@ func bounded(t *trial, f *finding) {
 			f.breach(where{at: b.At, node: node}, "%s has %d MiB in its data directory, and had %d at first", node, b.Disk>>20, a.Disk>>20)
 		}
 	}
+	f.looked(len(last))
 	f.number("at the end up to %d goroutines, %d descriptors, %d MiB, and %.1f MiB of disk", most.Routines, most.Files, most.Memory>>20, float64(most.Disk)/(1<<20))
 }
 

@@ -87,9 +87,14 @@ func Held(all []history.Verdict) bool {
 type finding struct {
 	t        *trial
 	numbers  []string
+	seen     int // of what it is about
 	breaches int
 	story    []string // of the first breach
 }
+
+// looked says how much there was of what the verdict is about: one that had nothing
+// to look at holds, and says so.
+func (f *finding) looked(n int) { f.seen += n }
 
 // number is something that was looked at.
 func (f *finding) number(format string, args ...any) {
@@ -106,8 +111,11 @@ func (f *finding) breach(w where, format string, args ...any) {
 
 func (f *finding) text() string {
 	s := ""
-	if f.breaches > 0 {
+	switch {
+	case f.breaches > 0:
 		s = fmt.Sprintf("broken %d times; ", f.breaches)
+	case f.seen == 0:
+		s = "nothing to look at; "
 	}
 	for i, n := range f.numbers {
 		if i > 0 {

@@ -159,6 +159,19 @@ func TestCheckersCatch(t *testing.T) {
 			t.turn("s5", "s", "n1", "b1", 3, "fallback", 22, 23)
 		}, "P1"},
 
+		{"a node that knew better, in the process before", func(t *tale) {
+			t.fault(history.Backend, 15, 19, "b1", "b1")
+			t.moved("repin")
+			t.turn("s5", "s", "n1", "b1", 3, "fallback", 22, 23)
+			t.fault(history.HandOver, 21, 21.5, "n1")
+		}, ""},
+		{"a node that knew better, and another handed over", func(t *tale) {
+			t.fault(history.Backend, 15, 19, "b1", "b1")
+			t.moved("repin")
+			t.turn("s5", "s", "n1", "b1", 3, "fallback", 22, 23)
+			t.fault(history.HandOver, 21, 21.5, "n2")
+		}, "P1"},
+
 		{"a binding that is lost", func(t *tale) {
 			t.fault(history.Kill, 15, 19, "n1", "n1")
 			t.turn("s3", "s", "n2", "b1", 4, "new", 20, 21)
@@ -167,6 +180,23 @@ func TestCheckersCatch(t *testing.T) {
 			}
 		}, "P2 linear"},
 		{"a binding that is not there at the end", func(t *tale) { delete(t.Last[1].Sessions, "s") }, "P2"},
+		{"a binding that is lost, and nodes have left for good", func(t *tale) {
+			delete(t.Last[1].Sessions, "s")
+			t.fault(history.Leave, 15, 19, "n4")
+			t.fault(history.Leave, 15, 19, "n5")
+		}, "P2"},
+		{"a binding that is lost, and nodes failed to leave", func(t *tale) {
+			delete(t.Last[1].Sessions, "s")
+			for _, node := range []string{"n4", "n5"} {
+				t.fault(history.Leave, 15, 19, node)
+				t.Faults[len(t.Faults)-1].Detail = "failed: it died"
+			}
+		}, ""},
+		{"a binding that is lost, and two disks with it", func(t *tale) {
+			delete(t.Last[1].Sessions, "s")
+			t.fault(history.Wipe, 15, 19, "n1", "n1")
+			t.fault(history.Wipe, 25, 29, "n2", "n2")
+		}, ""},
 		{"expiry before its time", func(t *tale) {
 			t.turn("s3", "s", "n2", "b1", 4, "lost", 20, 21)
 			for i := range t.Last {
@@ -264,6 +294,22 @@ func TestCheckersCatch(t *testing.T) {
 			untaken(t)
 			t.fault(history.Restart, 30.9, 35, "n2")
 		}, "P6"},
+		{"the process before closed its connection", func(t *tale) {
+			untaken(t)
+			t.fault(history.HandOver, 24, 24.5, "n1")
+		}, ""},
+		{"that of another node did", func(t *tale) {
+			untaken(t)
+			t.fault(history.HandOver, 24, 24.5, "n2")
+		}, "P6"},
+		{"it had no connection any more", func(t *tale) {
+			untaken(t)
+			t.fault(history.HandOver, 20, 20.5, "n1")
+		}, "P6"},
+		{"it had begun the turn", func(t *tale) {
+			breaks(t.turn("x", "", "n1", "b1", 0, "no_key", 30, 31))
+			t.fault(history.HandOver, 24, 24.5, "n1")
+		}, "P6"},
 		{"a drain's deadline", func(t *tale) { t.Lines[0].Reason = "drained" }, "P6"},
 
 		{"an end that only looks whole", func(t *tale) {
@@ -348,6 +394,14 @@ func TestCheckersCatch(t *testing.T) {
 		{"replicas of another incarnation", func(t *tale) {
 			t.States = append(t.States, history.State{At: at(30), Node: "n2", Shard: 1, Incarnation: 2, Applied: 63, Digest: "bb"})
 		}, ""},
+		{"replicas of programs that count otherwise", func(t *tale) {
+			t.States = append(t.States, history.State{At: at(30), Node: "n2", Shard: 1, Incarnation: 1, Applied: 63, Digest: "2-bb"})
+		}, ""},
+		{"replicas of programs that count alike", func(t *tale) {
+			for i, node := range []string{"n1", "n2"} {
+				t.States = append(t.States, history.State{At: at(30), Node: node, Shard: 1, Incarnation: 1, Applied: 63, Digest: fmt.Sprint("2-b", i)})
+			}
+		}, "states"},
 		{"two majorities", func(t *tale) { t.votes(30, 40, 5, "n4", "n4 n5") }, "voters"},
 		{"two leaders who share a voter", func(t *tale) { t.votes(30, 40, 5, "n2", "n2 n3 n4") }, ""},
 		{"one majority after the other", func(t *tale) { t.Votings[0].To = at(29); t.votes(30, 40, 5, "n4", "n4 n5 n6") }, ""},
@@ -373,6 +427,10 @@ func TestCheckersCatch(t *testing.T) {
 		{"a disk that fills", func(t *tale) { t.Samples[len(t.Samples)-1].Disk = 80 << 20 }, "P10"},
 
 		{"another process becomes a node", func(t *tale) { t.fault(history.HandOver, 30, 31, "n1") }, ""},
+		{"and the one before does not end", func(t *tale) {
+			t.fault(history.HandOver, 30, 31, "n1")
+			t.Last[0].Status.Elders = []api.Elder{{PID: 4711}}
+		}, "upgrade"},
 		{"and cuts a stream", func(t *tale) {
 			breaks(t.turn("x", "", "n1", "b1", 0, "no_key", 30, 31))
 			t.fault(history.HandOver, 30.5, 30.9, "n1")
@@ -463,6 +521,22 @@ func TestEach(t *testing.T) {
 	for want, n := range map[string]map[string]int{"none": {}, "draining 6": {"draining": 6}, "draining 6, saturated 2": {"saturated": 2, "draining": 6}} {
 		if got := each(n); got != want {
 			t.Errorf("%v is told as %q, want %q", n, got, want)
+		}
+	}
+}
+
+// TestNothingToLookAt: a verdict about what did not happen holds, and says that it is
+// about nothing; one that has seen something does not say so.
+func TestNothingToLookAt(t *testing.T) {
+	for _, v := range Judge(&history.Run{}) {
+		if !v.Held || !strings.HasPrefix(v.Numbers, "nothing to look at") {
+			t.Errorf("%s of nothing: held %v, %q", v.Promise, v.Held, v.Numbers)
+		}
+	}
+	for _, v := range Judge(peace().Run) {
+		want := v.Promise == "P8" || v.Promise == Kill || v.Promise == Upgrade || v.Promise == Data
+		if strings.HasPrefix(v.Numbers, "nothing to look at") != want {
+			t.Errorf("%s of peace: %q", v.Promise, v.Numbers)
 		}
 	}
 }

@@ -61,6 +61,7 @@ func linear(t *trial, f *finding) {
 			}
 		}
 	}
+	f.looked(ops)
 	f.number("%d answers of leaders, %d sessions too tangled to decide", ops, undecided)
 }
 

@@ -41,6 +41,7 @@ func counts(t *trial, f *finding) {
 			f.breach(where{at: l.At, turns: []string{l.RequestID}}, "%s settled request %s twice", l.Node, l.RequestID)
 		}
 	}
+	f.looked(len(t.Last))
 	f.number("%d nodes at rest, %d requests settled", len(t.Last), len(settled))
 }
 
@@ -56,6 +57,7 @@ func closed(t *trial, f *finding) {
 			id, whose = now, d.Node
 		}
 	}
+	f.looked(len(id))
 	f.number("cluster %.8s", id)
 }
 
@@ -74,6 +76,7 @@ func reigns(t *trial, f *finding) {
 		}
 		who[r] = l.Node
 	}
+	f.looked(len(who))
 	f.number("%d reigns", len(who))
 }
 
@@ -114,6 +117,7 @@ func replicas(t *trial, f *finding) {
 			told[s.ID] = as
 		}
 	}
+	f.looked(shards)
 	f.number("%d shards at %d nodes", shards, len(last))
 }
 
@@ -139,6 +143,7 @@ func views(t *trial, f *finding) {
 		}
 		told = as
 	}
+	f.looked(len(t.Last))
 	f.number("members at the end: %s; sick backends differed for %.1fs at most", told, disagree(t, f).Seconds())
 }
 
@@ -192,6 +197,7 @@ func unlike(now map[string]history.Sample) string {
 
 // recovered is about how long it took until all was well again.
 func recovered(t *trial, f *finding) {
+	f.looked(len(t.Wanted))
 	for _, what := range slices.Sorted(maps.Keys(t.Wanted)) {
 		took, came := t.Recovered[what]
 		switch {

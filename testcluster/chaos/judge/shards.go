@@ -10,16 +10,18 @@ import (
 )
 
 // alike looks at what nodes said, while all ran, that their replicas come to: what has
-// applied the same entries is the same.
+// applied the same entries is the same. Numbers of unlike forms, of programs of unlike
+// versions, cannot be compared.
 func alike(t *trial, f *finding) {
 	type point struct {
 		shard       int
 		incarnation uint32
 		applied     uint64
+		form        string
 	}
 	first, compared := map[point]history.State{}, map[point]bool{}
 	for _, s := range t.States {
-		p := point{s.Shard, s.Incarnation, s.Applied}
+		p := point{s.Shard, s.Incarnation, s.Applied, formOf(s.Digest)}
 		was, known := first[p]
 		switch {
 		case !known:
@@ -31,7 +33,17 @@ func alike(t *trial, f *finding) {
 			}
 		}
 	}
+	f.looked(len(compared))
 	f.number("%d entries after which a replica said what it comes to, %d of them of two nodes or more", len(first), len(compared))
+}
+
+// formOf is what a digest begins with: how it is made.
+func formOf(digest string) string {
+	form, _, told := strings.Cut(digest, "-")
+	if !told {
+		return "" // of before there were forms
+	}
+	return form
 }
 
 const (
@@ -61,6 +73,7 @@ func voters(t *trial, f *finding) {
 		}
 		short = max(short, t.understaffed(f, all))
 	}
+	f.looked(len(t.Votings))
 	f.number("%d sets of voters in %d shards, %d voters at most, %.1fs at most with fewer than there are nodes for", len(t.Votings), len(byShard), most, short.Seconds())
 }
 
@@ -133,5 +146,6 @@ func once(t *trial, f *finding) {
 			f.breach(where{at: w.At, node: w.Node}, "a second process went on with the data of %s, and ended for another reason: %s", w.Node, w.Words)
 		}
 	}
+	f.looked(len(t.Twins))
 	f.number("%d second processes refused", len(t.Twins))
 }

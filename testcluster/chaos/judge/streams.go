@@ -38,6 +38,7 @@ func oneAtATime(t *trial, f *finding) {
 			}
 		}
 	}
+	f.looked(len(t.Served))
 	f.number("%d turns at backends; side by side by exception: %d backend dead, %d node dead, %d available, %d stopped", len(t.Served), pairs["backend"], pairs["node"], pairs["available"], pairs["stopped"])
 }
 
@@ -75,10 +76,14 @@ func (t *trial) stale(s llm.Turn) bool { return t.lines[s.RequestID].Stale }
 
 // uncut is P6.
 func uncut(t *trial, f *finding) {
-	broken := 0
+	broken, untaken := 0, 0
 	for i := range t.Turns {
 		turn := &t.Turns[i]
-		if turn.End != "broken" || t.untaken(turn) {
+		if turn.End != "broken" {
+			continue
+		}
+		if t.untaken(turn) {
+			untaken++
 			continue
 		}
 		broken++
@@ -94,16 +99,20 @@ func uncut(t *trial, f *finding) {
 	if n := t.total("starling_move_cut_streams_total"); n > 0 {
 		f.breach(where{}, "moves cut %.0f streams", n)
 	}
-	f.number("%d streams, %d broken, each with its own node or backend", len(t.Turns), broken)
+	f.looked(len(t.Turns))
+	f.number("%d streams, %d broken, each with its own node or backend, %d that nobody took", len(t.Turns), broken, untaken)
 }
 
 // untaken says whether a turn was never begun: it came as its node closed its
-// listener, and nobody, node nor backend, has it on record.
+// listener, or the connection that it came by, and nobody, node nor backend, has it on
+// record. HTTP/1.1 lets a server close a connection that is idle, and knows no word by
+// which a client hears of that before it asks; who has sent a POST by then may not send
+// it again by itself.
 func (t *trial) untaken(turn *history.Turn) bool {
 	_, logged := t.lines[turn.ID]
 	ending := kinds(history.Restart, history.Upgrade, history.Move, history.Leave)
 	return turn.First.IsZero() && !logged && len(t.served[turn.ID]) == 0 &&
-		t.any(turn.Began, turn.Ended, func(f history.Fault) bool { return ending(f) && aims(f, turn.Node) })
+		(t.succeeded(turn.Node, turn.Began, turn.Ended) || t.any(turn.Began, turn.Ended, func(f history.Fault) bool { return ending(f) && aims(f, turn.Node) }))
 }
 
 // explained says whether a turn's own node or backend was hurt while it ran. The
@@ -139,6 +148,7 @@ func ending(t *trial, f *finding) {
 			f.breach(where{at: all[1].Start, turns: []string{id}}, "request %s was begun %d times: at %s and at %s", id, len(all), all[0].Backend, all[1].Backend)
 		}
 	}
+	f.looked(len(t.Turns))
 	f.number("%d turns whole to the last byte", whole)
 }
 
@@ -163,5 +173,6 @@ func letGo(t *trial, f *finding) {
 	if p99 > limit {
 		f.breach(where{at: worst.Ended, turns: []string{worst.ID}}, "a backend had its client's place %v after it left; 99 of 100 within %v, %v allowed", most, p99, limit)
 	}
+	f.looked(len(took))
 	f.number("%d clients left, p99 %v (allowed: %v)", len(took), p99.Round(time.Millisecond/10), limit.Round(time.Millisecond))
 }

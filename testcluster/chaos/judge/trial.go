@@ -15,6 +15,7 @@ const (
 	lease     = 2 * time.Second        // for which a node may use what it cached
 	spread    = 500 * time.Millisecond // of news, and until a backend notices a close
 	aftermath = time.Second            // of a fault that has ended
+	grace     = 5 * time.Second        // for which a process that has handed its node over keeps connections that bring nothing
 )
 
 // trial is a run with what the checkers need at hand.
@@ -125,6 +126,14 @@ func (t *trial) hurt(name string, from, to time.Time) bool {
 // any looks for a fault between two moments.
 func (t *trial) any(from, to time.Time, is func(history.Fault) bool) bool {
 	return slices.ContainsFunc(t.Faults, func(f history.Fault) bool { return overlaps(f, from, to) && is(f) })
+}
+
+// succeeded says whether, between two moments, another process became a node, or the
+// one before still had connections that bring nothing.
+func (t *trial) succeeded(node string, from, to time.Time) bool {
+	return slices.ContainsFunc(t.Faults, func(f history.Fault) bool {
+		return f.Kind == history.HandOver && aims(f, node) && !f.Began.After(to) && (f.Ended.IsZero() || !f.Ended.Add(grace+2*time.Second).Before(from))
+	})
 }
 
 // aims says whether the fault has one of the names as its target, or breaks its

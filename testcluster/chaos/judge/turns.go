@@ -35,6 +35,7 @@ func quorum(t *trial, f *finding) {
 	if n := t.total("starling_provisional_bindings"); n > 0 {
 		f.breach(where{}, "at the end %.0f sessions live where a node guessed, and nobody has agreed", n)
 	}
+	f.looked(len(t.Turns))
 	f.number("%d refused for want of a leader, %d turns by guesses", refused, guesses)
 }
 
@@ -76,6 +77,7 @@ func shed(t *trial, f *finding) {
 			goodput(t, f, h)
 		}
 	}
+	f.looked(len(t.Turns))
 	f.number("refused: %s", each(why))
 }
 
@@ -153,6 +155,7 @@ func killed(t *trial, f *finding) {
 			f.breach(where{at: who.Due, turns: []string{who.ID}}, "%v after %s died a new turn was still the worse for it, %v allowed", last, nameOf(h), limit)
 		}
 	}
+	f.looked(deaths)
 	f.number("%d deaths by themselves, last affected new turn after %.2fs", deaths, worst.Seconds())
 }
 

@@ -7,8 +7,9 @@ import (
 )
 
 // handedOver is about the moments in which another process becomes a node, and
-// nothing else happens: who comes in is let in and served, and no session moves. That
-// the streams of before go on is P6's, which excuses none.
+// nothing else happens: who comes in is let in and served, and no session moves. The
+// process before ends when it carries nothing more. That the streams of before go on is
+// P6's, which excuses none.
 func handedOver(t *trial, f *finding) {
 	times, across := 0, 0
 	for _, h := range t.Faults {
@@ -26,6 +27,12 @@ func handedOver(t *trial, f *finding) {
 			}
 		}
 	}
+	for _, d := range t.Last {
+		for _, e := range d.Status.Elders {
+			f.breach(where{at: d.At, node: d.Node}, "at the end process %d, which was %s before another, has not ended", e.PID, d.Node)
+		}
+	}
+	f.looked(times)
 	f.number("%d hand-overs with nothing else, %d turns at those nodes meanwhile", times, across)
 }
 

@@ -70,6 +70,8 @@ func nodeBugs() []mutant {
 			"	p, err := c.route()\n	if err != nil {", "	if c.server.paused.Load() {\n		return nil, &failure{code: backend.CodeDraining, reason: backend.Shed, message: \"planted\"}\n	}\n	p, err := c.route()\n	if err != nil {"}}},
 		{"cut-by-upgrade", "a node that hands over cuts its streams", "P6", "upgrade", chaos.Processes, []edit{{"node/elder.go",
 			"	report := n.proxy.Leave(ctx, leaveGrace)\n", "	now, cut := context.WithCancel(ctx)\n	cut()\n	report := n.proxy.Leave(now, leaveGrace)\n"}}},
+		{"endless-elder", "a process that has handed its node over never ends", "upgrade", "upgrade", chaos.Processes, []edit{{"node/elder.go",
+			"	close(n.carried)\n", "	close(n.carried)\n	<-make(chan struct{})\n"}}},
 		{"unlocked", "a data directory is not locked", "data", "twice", chaos.Processes, []edit{{"node/lock_unix.go",
 			"	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)\n", ""}}},
 		{"disk-leak", "every write leaves a file behind", "P10", "peace", "", []edit{

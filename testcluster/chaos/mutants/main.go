@@ -37,6 +37,8 @@ func main() {
 // errMissed is wrapped where a bug was not found.
 var errMissed = errors.New("the judge did not find it")
 
+var errNone = errors.New("no mutant has such a name")
+
 func run(ctx context.Context, only string, list bool) error {
 	match, err := regexp.Compile(only)
 	if err != nil {
@@ -49,11 +51,14 @@ func run(ctx context.Context, only string, list bool) error {
 	defer os.RemoveAll(dir)
 	l := lab{dir: dir, goTool: goTool()}
 	// One without a bug comes first: a judge that always finds something finds nothing.
-	all := append(sound(), mutants()...)
+	all := slices.DeleteFunc(append(sound(), mutants()...), func(m mutant) bool { return !match.MatchString(m.name) })
+	if len(all) == 0 {
+		return fmt.Errorf("-run %s: %w; -list says which there are", only, errNone)
+	}
 	var errs []error
 	for _, m := range all {
-		if !match.MatchString(m.name) || ctx.Err() != nil {
-			continue
+		if ctx.Err() != nil {
+			break
 		}
 		fmt.Printf("%-20s %-9s %-8s %s", m.name, m.scenario, m.promise, m.bug)
 		if list {
@@ -143,11 +148,12 @@ func (l lab) play(ctx context.Context, m mutant, binary string) (string, error) 
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
 		return "", fmt.Errorf("play: %w: %s", err, out)
 	}
-	return verdict(m, string(out))
+	return verdict(m, string(out), err == nil)
 }
 
-// verdict reads which promises a report says were broken.
-func verdict(m mutant, text string) (string, error) {
+// verdict reads which promises a report says were broken. Where no bug is planted the
+// run must also have ended well: something else could not be done.
+func verdict(m mutant, text string, well bool) (string, error) {
 	held, list := strings.Contains(text, "\n"+m.scenario+": all promises held\n"), ""
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, m.scenario+": broken: "); ok {
@@ -157,6 +163,8 @@ func verdict(m mutant, text string) (string, error) {
 	switch {
 	case !held && list == "":
 		return "no verdict", fmt.Errorf("%w: the run could not be made:\n%s", errMissed, text)
+	case held && m.promise == "" && !well:
+		return "trouble", fmt.Errorf("%w: all promises held, and something could not be done:\n%s", errMissed, text)
 	case held && m.promise == "":
 		return "held", nil
 	case held:

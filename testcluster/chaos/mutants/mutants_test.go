@@ -79,23 +79,35 @@ func TestPatchesAreExact(t *testing.T) {
 
 func TestVerdictIsRead(t *testing.T) {
 	for _, c := range []struct {
-		promise, text, said string
-		ok                  bool
+		promise, text string
+		well          bool
+		said          string
+		ok            bool
 	}{
-		{"P1", "word\nkill: broken: P1, P3\nmore", "found: P1, P3", true},
-		{"P1", "word\nkill: broken: P10\n", "broken: P10", false},
-		{"P1", "word\nkill: all promises held\n", "all held", false},
-		{"P1", "word\nit could not be made: broken: P1\n", "no verdict", false},
-		{"", "word\nkill: all promises held\n", "held", true},
-		{"", "word\nkill: broken: P1\n", "broken: P1", false},
+		{"P1", "word\nkill: broken: P1, P3\nmore", false, "found: P1, P3", true},
+		{"P1", "word\nkill: broken: P10\n", false, "broken: P10", false},
+		{"P1", "word\nkill: all promises held\n", true, "all held", false},
+		{"P1", "word\nit could not be made: broken: P1\n", false, "no verdict", false},
+		{"", "word\nkill: all promises held\n", true, "held", true},
+		{"", "word\nkill: all promises held\nthe harness: members", false, "trouble", false},
+		{"", "word\nkill: broken: P1\n", false, "broken: P1", false},
 	} {
-		said, err := verdict(mutant{promise: c.promise, scenario: "kill"}, c.text)
+		said, err := verdict(mutant{promise: c.promise, scenario: "kill"}, c.text, c.well)
 		if said != c.said || (err == nil) != c.ok || err != nil && !errors.Is(err, errMissed) {
 			t.Errorf("%q of %q: %s, %v", c.text, c.promise, said, err)
 		}
 	}
 	if !strings.Contains(goTool(), "go") {
 		t.Error(goTool())
+	}
+}
+
+// TestNoSuchMutant: a name that none has plants nothing, and does not pass for that.
+func TestNoSuchMutant(t *testing.T) {
+	for name, want := range map[string]error{"lost-bindnig": errNone, "lost-binding": nil} {
+		if err := run(t.Context(), name, true); !errors.Is(err, want) {
+			t.Errorf("-run %s: got %v, want %v", name, err, want)
+		}
 	}
 }
 
