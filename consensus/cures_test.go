@@ -153,7 +153,7 @@ func TestStalledDisk(t *testing.T) {
 // jam loses and wins an office during a transfer to a follower that hangs, until
 // Raft never leaves that transfer.
 func jam(t *testing.T, w *town) (g *Group) {
-	for try := range 20 {
+	for try := range 100 { // one in six jams
 		led := w.leader(1)
 		g = led.groups.Group(1)
 		to, third := others(led.name)[0], others(led.name)[1]
@@ -192,7 +192,7 @@ func jam(t *testing.T, w *town) (g *Group) {
 			return g
 		}
 	}
-	t.Fatal("twenty transfers did not jam: is the cure still needed?")
+	t.Fatal("a hundred transfers did not jam: is the cure still needed?")
 	return nil
 }
 

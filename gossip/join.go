@@ -168,7 +168,8 @@ func (j *joining) isNew(address, text string) bool {
 }
 
 // Unheard are the seeds that did not answer when they were asked last, or were not
-// asked yet. This node itself, named as one, is none of them.
+// asked yet. This node itself, named as one, is none of them, also where its name has
+// other addresses of this host.
 func (c *Cluster) Unheard() (seeds []string) {
 	c.joining.mu.Lock()
 	defer c.joining.mu.Unlock()
@@ -199,7 +200,9 @@ func (c *Cluster) sayAsked(address string, err error) {
 	}
 }
 
-// join exchanges states with every address of a seed, other than our own.
+// join exchanges states with every address of a seed, other than our own. Where the
+// name is ours, what its other addresses on this host answer says nothing: we may not
+// listen there.
 func (c *Cluster) join(ctx context.Context, address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -209,6 +212,7 @@ func (c *Cluster) join(ctx context.Context, address string) error {
 	if err != nil {
 		return fmt.Errorf("seed %s: %w", address, err)
 	}
+	ours := slices.ContainsFunc(addrs, func(a netip.Addr) bool { return net.JoinHostPort(a.String(), port) == c.net.self.String() })
 	err = nil
 	joined := false
 	for _, a := range addrs {
@@ -216,16 +220,29 @@ func (c *Cluster) join(ctx context.Context, address string) error {
 		if at == c.net.self.String() || ctx.Err() != nil {
 			continue
 		}
-		if e := c.exchange(at); e != nil {
+		switch e := c.exchange(at); {
+		case e == nil:
+			joined = true
+		case !ours || !ofThisHost(a):
 			err = errors.Join(err, e)
-			continue
 		}
-		joined = true
 	}
 	if joined {
 		return nil
 	}
 	return err
+}
+
+// ofThisHost tells whether an address is one of this machine's.
+func ofThisHost(a netip.Addr) bool {
+	if a.IsLoopback() {
+		return true
+	}
+	all, _ := net.InterfaceAddrs() // what cannot be listed is another's
+	return slices.ContainsFunc(all, func(have net.Addr) bool {
+		p, err := netip.ParsePrefix(have.String())
+		return err == nil && p.Addr().Unmap() == a.Unmap()
+	})
 }
 
 // exchange joins by one address. memberlist gives its errors as text only, so

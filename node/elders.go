@@ -131,6 +131,9 @@ func (n *Node) inherit() {
 	}
 	silent, elders := links.Silent(), links.Elders() // in this order: who is not silent is among them
 	n.countEnded(elders, links.Living())
+	for _, k := range elders {
+		n.hearken(k.Trials)
+	}
 	if silent {
 		return
 	}
@@ -139,7 +142,6 @@ func (n *Node) inherit() {
 		for _, b := range k.Backends {
 			sums[b.ID] = backend.Elder{InFlight: sums[b.ID].InFlight + b.InFlight, Running: sums[b.ID].Running + b.Running}
 		}
-		n.hearken(k.Trials)
 	}
 	for _, p := range n.proxy.Pools() {
 		p.Inherit(sums)
@@ -183,12 +185,24 @@ func (n *Node) elders() (list []api.Elder, inFlight, waiting int64) {
 	return list, inFlight, waiting
 }
 
+// eldersTime is how long all older processes together have to list their streams. It is
+// less than what one node gets that is asked by another.
+const eldersTime = time.Second
+
 // Streams answers GET /v1/streams: with those that older processes carry.
-func (n *Node) Streams(limit int) api.StreamList {
+func (n *Node) Streams(ctx context.Context, limit int) api.StreamList {
+	ctx, cancel := context.WithTimeout(ctx, eldersTime)
+	defer cancel()
 	list, links := n.own(limit), n.links.Load()
-	for _, k := range links.Elders() {
-		theirs, _ := links.Streams(context.Background(), k, limit) // where it ends, or is busy: the next time again
-		for _, text := range theirs {
+	elders := links.Elders()
+	theirs := make([][]json.RawMessage, len(elders))
+	var tasks sync.WaitGroup
+	for i, k := range elders {
+		tasks.Go(func() { theirs[i], _ = links.Streams(ctx, k, limit) }) // where it ends, or is busy: the next time again
+	}
+	tasks.Wait()
+	for i, k := range elders {
+		for _, text := range theirs[i] {
 			var s api.Stream
 			if json.Unmarshal(text, &s) == nil {
 				s.PID = k.PID

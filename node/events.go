@@ -30,8 +30,12 @@ func (n *Node) Ordered(what string) {
 	n.journal.Add(api.Event{Kind: api.OperatorEvent, Reason: what})
 }
 
-// told notes what a pool says; its lock is held.
+// told notes what a pool says; its lock is held. What an heir finds decided, and goes on
+// with, its elder has told.
 func (n *Node) told(e backend.Event) {
+	if n.opt.Before != nil && !n.taken.Load() {
+		return
+	}
 	kind := api.StateEvent
 	if e.Backend == "" {
 		kind = api.PanicEvent

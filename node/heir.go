@@ -26,6 +26,7 @@ func (n *Node) take(ctx context.Context) error {
 			return fmt.Errorf("take over from the process before: %w", err)
 		}
 		n.goOnWith(estate)
+		n.taken.Store(true)
 	}
 	n.hostElders()
 	return nil

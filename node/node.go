@@ -97,7 +97,8 @@ type Node struct {
 
 	mu      sync.Mutex
 	ready   bool
-	aside   bool // operators drain it, and it goes on
+	taken   atomic.Bool // the process before has let go of the node
+	aside   bool        // operators drain it, and it goes on
 	polls   polls
 	drain   time.Time       // when a drain ends at the latest; zero: none
 	cutting <-chan struct{} // closed when a drain cuts what runs

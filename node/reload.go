@@ -18,14 +18,26 @@ type ReloadConfig struct {
 	Watch bool `yaml:"watch"` // when it has changed, and stands
 }
 
+// errNotUp says that a node reads no file now, whatever the file says.
+var errNotUp = errors.New("this node is not up, or is draining; it changes nothing any more")
+
 // Reload answers POST /v1/reload, SIGHUP, and a file that has changed: it reads the
 // file again, and has in force what it says. Where anything is wrong with it,
 // nothing changes.
 func (n *Node) Reload(ctx context.Context) (api.Reloaded, error) {
+	got, err := n.readAgain(ctx)
+	if errors.Is(err, errNotUp) {
+		err = refuse(admin.Conflict, "%v", err)
+	}
+	return got, err
+}
+
+// readAgain is Reload; it fails with errNotUp, or as a refusal.
+func (n *Node) readAgain(ctx context.Context) (api.Reloaded, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if !n.reloads.enter(cancel) {
-		return api.Reloaded{}, refuse(admin.Conflict, "this node is not up, or is draining; it changes nothing any more")
+		return api.Reloaded{}, errNotUp
 	}
 	defer n.reloads.leave()
 	n.notifyReload()

@@ -46,6 +46,7 @@ type upgrade struct {
 	told context.CancelFunc // ends the telling
 	done sync.WaitGroup     // of the telling, and of what outlasts an upgrade that was undone
 	from time.Time          // when this one let go
+	gone time.Time          // when the other one became the node; set before Succeeded is closed
 
 	until time.Time // when this one cuts what it still carries; zero: never. Node.mu guards it
 }
@@ -112,9 +113,23 @@ func (n *Node) Upgrade(ctx context.Context) (api.Upgraded, error) {
 		"waited", waited.Round(time.Millisecond), "streams", got.Streams)
 	n.notify(fmt.Sprintf("MAINPID=%d", got.PID), "READY=1", "STATUS=upgraded")
 	n.sayUpgrade(Version().Version, got.Version, fmt.Sprintf("process %d is the node now; %d carries %d streams to their end", got.PID, os.Getpid(), got.Streams))
+	u.gone = time.Now()
 	close(n.succeeded)
 	n.passReload()
 	return got, nil
+}
+
+// passTime is how long after an upgrade a supervisor may take this process for the node.
+const passTime = 2 * time.Second
+
+// PassEnd has the process that is the node end, after Succeeded, where whoever asked this
+// one to cannot have known of it: a supervisor has only just been told. false: it can.
+func (n *Node) PassEnd() bool {
+	if n.opt.Notify == "" || time.Since(n.upgrade.gone) > passTime {
+		return false // one that ends all processes of a service has told the other, too
+	}
+	n.upgrade.heir.End()
+	return true
 }
 
 // mayBeFollowed refuses where the new process would end with this one.

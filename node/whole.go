@@ -50,7 +50,7 @@ type someStreams struct {
 }
 
 // lookedAt answers another node.
-func (n *Node) lookedAt(_ context.Context, _ string, text []byte) ([]byte, error) {
+func (n *Node) lookedAt(ctx context.Context, _ string, text []byte) ([]byte, error) {
 	var q look
 	in := json.NewDecoder(bytes.NewReader(text))
 	in.DisallowUnknownFields()
@@ -65,15 +65,15 @@ func (n *Node) lookedAt(_ context.Context, _ string, text []byte) ([]byte, error
 	case lookBackends:
 		return json.Marshal(n.Backends())
 	case lookStreams:
-		return json.Marshal(n.someStreams(q.Limit))
+		return json.Marshal(n.someStreams(ctx, q.Limit))
 	}
 	return nil, fmt.Errorf("this node (%s) cannot be asked about %q", Version().Version, q.At)
 }
 
-func (n *Node) someStreams(limit int) someStreams {
+func (n *Node) someStreams(ctx context.Context, limit int) someStreams {
 	_, inFlight, waiting := n.elders()
 	limit = max(1, min(limit, admin.MostStreamsOfAll))
-	return someStreams{n.proxy.InFlight() + n.proxy.Waiting() + inFlight + waiting, n.Streams(limit).Streams}
+	return someStreams{n.proxy.InFlight() + n.proxy.Waiting() + inFlight + waiting, n.Streams(ctx, limit).Streams}
 }
 
 // heard is what one node said.
@@ -82,8 +82,8 @@ type heard[T any] struct {
 	said *T // nil: nothing
 }
 
-// askAll asks every node that is or should be there, this one by own.
-func askAll[T any](ctx context.Context, n *Node, q look, own func() T) ([]heard[T], error) {
+// askAll asks every node that is or should be there, this one by own, and all at once.
+func askAll[T any](ctx context.Context, n *Node, q look, own func(context.Context) T) ([]heard[T], error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, wholeTime, fmt.Errorf("all nodes together get %v", wholeTime))
 	defer cancel()
 	select {
@@ -103,12 +103,12 @@ func askAll[T any](ctx context.Context, n *Node, q look, own func() T) ([]heard[
 	crowd := make(chan struct{}, lookCrowd)
 	for i, m := range members {
 		all[i].NodeAnswer = api.NodeAnswer{ID: m.ID, Name: m.Name, State: m.State, Self: m.Self}
-		if m.Self {
-			said := own()
-			all[i].said = &said
-			continue
-		}
 		tasks.Go(func() {
+			if m.Self {
+				said := own(ctx)
+				all[i].said = &said
+				return
+			}
 			began := time.Now()
 			err := askOne(ctx, n, m, question, crowd, &taken, &all[i].said)
 			all[i].Took, all[i].Error = time.Since(began).Seconds(), text(err)
@@ -116,6 +116,11 @@ func askAll[T any](ctx context.Context, n *Node, q look, own func() T) ([]heard[
 	}
 	tasks.Wait()
 	return all, nil
+}
+
+// itself is what this node says of itself without asking anybody.
+func itself[T any](say func() T) func(context.Context) T {
+	return func(context.Context) T { return say() }
 }
 
 // present are the members that have not left, by name: also those that are dead.
@@ -173,14 +178,14 @@ func answers[T any](all []heard[T], with func(*api.NodeAnswer, *T)) []api.NodeAn
 // StatusOfAll answers GET /v1/status?scope=cluster.
 func (n *Node) StatusOfAll(ctx context.Context) (api.Status, error) {
 	s := n.Status()
-	all, err := askAll(ctx, n, look{At: lookStatus}, n.Status)
+	all, err := askAll(ctx, n, look{At: lookStatus}, itself(n.Status))
 	s.Nodes = answers(all, func(a *api.NodeAnswer, one *api.Status) { a.Status = one })
 	return s, err
 }
 
 // PoolsOfAll answers GET /v1/pools?scope=cluster.
 func (n *Node) PoolsOfAll(ctx context.Context) (api.Pools, error) {
-	all, err := askAll(ctx, n, look{At: lookPools}, n.Pools)
+	all, err := askAll(ctx, n, look{At: lookPools}, itself(n.Pools))
 	list := api.Pools{Pools: []api.Pool{}, Nodes: answers(all, nil)}
 	for _, h := range all {
 		for i := 0; h.said != nil && i < len(h.said.Pools); i++ {
@@ -194,7 +199,7 @@ func (n *Node) PoolsOfAll(ctx context.Context) (api.Pools, error) {
 
 // BackendsOfAll answers GET /v1/backends?scope=cluster.
 func (n *Node) BackendsOfAll(ctx context.Context) (api.Backends, error) {
-	all, err := askAll(ctx, n, look{At: lookBackends}, n.Backends)
+	all, err := askAll(ctx, n, look{At: lookBackends}, itself(n.Backends))
 	list := api.Backends{Backends: []api.Backend{}, Nodes: answers(all, nil)}
 	for _, h := range all {
 		for i := 0; h.said != nil && i < len(h.said.Backends); i++ {
@@ -211,7 +216,7 @@ func (n *Node) BackendsOfAll(ctx context.Context) (api.Backends, error) {
 // StreamsOfAll answers GET /v1/streams?scope=cluster: the oldest of all nodes, each
 // by its own node's clock.
 func (n *Node) StreamsOfAll(ctx context.Context, limit int) (api.StreamList, error) {
-	own := func() someStreams { return n.someStreams(limit) }
+	own := func(ctx context.Context) someStreams { return n.someStreams(ctx, limit) }
 	all, err := askAll(ctx, n, look{At: lookStreams, Limit: limit}, own)
 	list := api.StreamList{Streams: []api.Stream{}}
 	list.Nodes = answers(all, func(a *api.NodeAnswer, one *someStreams) { a.Count = one.Count })

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/starling-lb/starling/node/admin"
 	"github.com/starling-lb/starling/node/api"
@@ -51,5 +52,21 @@ func TestQuestionsAboutAllAreBounded(t *testing.T) {
 	}
 	if got, err := understand[api.Status]([]byte(`[]`), new(atomic.Int64)); err == nil || got != nil {
 		t.Errorf("an answer of another kind: %+v", got)
+	}
+}
+
+// What this node says of itself is asked for as the others' answers are: for a time, and
+// beside them.
+func TestOwnAnswerIsBounded(t *testing.T) {
+	n := newStill(t, nil)
+	all, err := askAll(t.Context(), n.Node, look{At: lookStreams}, func(ctx context.Context) someStreams {
+		end, bounded := ctx.Deadline()
+		if left := time.Until(end); !bounded || left > wholeTime {
+			t.Errorf("it may take %v", left)
+		}
+		return n.someStreams(ctx, 7)
+	})
+	if err != nil || len(all) != 1 || all[0].said == nil || !all[0].Self || all[0].Error != "" {
+		t.Errorf("%+v, %v", all, err)
 	}
 }

@@ -89,3 +89,20 @@ func TestTicketsTurn(t *testing.T) {
 		t.Errorf("%d keys were taken", n)
 	}
 }
+
+// Keys that are said to be of the future are of now: they are let go of no later. What
+// is left is no view of what goes on.
+func TestTicketsOfTheFuture(t *testing.T) {
+	var a, b tickets
+	now := time.Now()
+	a.begin(new(tls.Config), [32]byte{1}, now.Add(365*24*time.Hour))
+	b.begin(new(tls.Config), [32]byte{1}, now)
+	left := a.leave("")
+	if n := b.take(left, now); n != 1 || b.keys[0].Made.After(now) {
+		t.Errorf("%d keys were taken, made at %v", n, b.keys[0].Made)
+	}
+	a.files[0] = 2
+	if left.Files[0] != 1 {
+		t.Error("what was left has changed")
+	}
+}

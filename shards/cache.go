@@ -21,7 +21,7 @@ type Cache struct {
 
 const (
 	cacheParts = 256
-	cacheTick  = 24 // bits: a use is known to 2^24 ns, and for 2 years
+	cacheTick  = 24 // bits: a use is known to 2^24 ns, and for a year
 	cacheShare = 16 // a full part lets go of this part of its sessions
 )
 
@@ -37,6 +37,12 @@ type known struct {
 	epoch   Epoch
 	section uint32
 	used    uint32 // in ticks, of which only differences count
+}
+
+// idle is how long ago the last use was. Who has read the clock before another's use
+// may come after it: that is no time.
+func (s *known) idle(now time.Duration) time.Duration {
+	return time.Duration(max(0, int32(ticks(now)-s.used))) << cacheTick
 }
 
 // Cached is a binding as this node was told of it.
@@ -70,11 +76,40 @@ func (c *Cache) look(k Key, now time.Duration, use bool) (Cached, bool) {
 	if s == nil {
 		return Cached{}, false
 	}
-	found := Cached{Binding{c.names.get(s.backend), s.epoch}, s.section, time.Duration(ticks(now)-s.used) << cacheTick}
+	found := c.found(s, now)
 	if use {
-		s.used = ticks(now)
+		s.use(now)
 	}
 	return found, true
+}
+
+// Take is Use if the session is known by a section and was used less than a time ago,
+// and Peek if not.
+func (c *Cache) Take(k Key, section uint32, now, rest time.Duration) (found Cached, used bool) {
+	p := c.part(&k)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.sessions.at(k)
+	if s == nil {
+		return Cached{}, false
+	}
+	found = c.found(s, now)
+	if used = s.section == section && found.Idle < rest; used {
+		s.use(now)
+	}
+	return found, used
+}
+
+// found is what is known, as it is told.
+func (c *Cache) found(s *known, now time.Duration) Cached {
+	return Cached{Binding{c.names.get(s.backend), s.epoch}, s.section, s.idle(now)}
+}
+
+// use notes one, but never goes back.
+func (s *known) use(now time.Duration) {
+	if int32(ticks(now)-s.used) > 0 {
+		s.used = ticks(now)
+	}
 }
 
 // Put notes a binding, as used now, if it is not older than what is known; it says
@@ -119,7 +154,7 @@ func (c *Cache) Drop(k Key, epoch Epoch) bool {
 
 // thin is called with the part's lock held.
 func (c *Cache) thin(p *part, now uint32) {
-	for _, k := range oldest(&p.sessions, max(1, c.most/cacheShare), func(s known) int64 { return -int64(now - s.used) }) {
+	for _, k := range oldest(&p.sessions, max(1, c.most/cacheShare), func(s known) int64 { return -int64(int32(now - s.used)) }) {
 		c.names.give(p.sessions.get(k).backend)
 		p.sessions.drop(k)
 	}
@@ -138,7 +173,7 @@ func (c *Cache) Each(now time.Duration, f func(Key, Cached)) {
 		all = all[:0]
 		p.mu.Lock()
 		for k, s := range p.sessions.all() {
-			all = append(all, pair{k, Cached{Binding{c.names.get(s.backend), s.epoch}, s.section, time.Duration(ticks(now)-s.used) << cacheTick}})
+			all = append(all, pair{k, c.found(&s, now)})
 		}
 		p.mu.Unlock()
 		for _, one := range all {

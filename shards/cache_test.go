@@ -37,6 +37,52 @@ func TestCacheNeverGoesBack(t *testing.T) {
 	}
 }
 
+// TestCacheNotesNoUseBack: whoever read the clock before another's use, and looks after
+// it, finds a session in use, and not one that was idle for years.
+func TestCacheNotesNoUseBack(t *testing.T) {
+	c := NewCache(1000)
+	k := Key{1}
+	c.Put(k, Binding{"b1", 1}, 1, 9*tick)
+	for name, look := range map[string]func(now time.Duration) Cached{
+		"use":  func(now time.Duration) Cached { got, _ := c.Use(k, now); return got },
+		"peek": func(now time.Duration) Cached { got, _ := c.Peek(k, now); return got },
+		"take": func(now time.Duration) Cached { got, _ := c.Take(k, 1, now, time.Hour); return got },
+		"each": func(now time.Duration) (got Cached) {
+			c.Each(now, func(_ Key, one Cached) { got = one })
+			return got
+		},
+	} {
+		if got := look(8 * tick); got.Idle != 0 {
+			t.Errorf("%s: used a tick later, it is idle for %v", name, got.Idle)
+		}
+		if got := look(10 * tick); got.Idle > tick {
+			t.Errorf("%s: a tick after its use it is idle for %v", name, got.Idle)
+		}
+		c.Put(k, Binding{"b1", 1}, 1, 9*tick)
+	}
+}
+
+// TestCacheTakesWhatStands: a use is noted only where the section is the one and the
+// session did not rest for long.
+func TestCacheTakesWhatStands(t *testing.T) {
+	c := NewCache(1000)
+	k := Key{1}
+	c.Put(k, Binding{"b1", 1}, 7, 0)
+	for _, step := range []struct {
+		section uint32
+		rest    time.Duration
+		used    bool
+		want    time.Duration
+	}{{8, time.Hour, false, 5 * tick}, {7, 5 * tick, false, 5 * tick}, {7, 6 * tick, true, 5 * tick}, {7, tick, true, 0}} {
+		if got, used := c.Take(k, step.section, 5*tick, step.rest); used != step.used || got != (Cached{Binding{"b1", 1}, 7, step.want}) {
+			t.Errorf("%+v: %+v, used %v", step, got, used)
+		}
+	}
+	if got, used := c.Take(Key{2}, 7, 0, time.Hour); used || got != (Cached{}) {
+		t.Errorf("of another session: %+v, used %v", got, used)
+	}
+}
+
 // TestCacheKnowsWhatIsIdle.
 func TestCacheKnowsWhatIsIdle(t *testing.T) {
 	c := NewCache(1000)
@@ -53,8 +99,9 @@ func TestCacheKnowsWhatIsIdle(t *testing.T) {
 		}
 	}
 	late := time.Duration(1<<32-1) * tick // the count of ticks begins anew
-	c.Use(k, late)
-	if got, _ := c.Use(k, late+2*tick); got.Idle != 2*tick {
+	c.Put(Key{2}, Binding{"b1", 1}, 1, late-tick)
+	c.Use(Key{2}, late)
+	if got, _ := c.Use(Key{2}, late+2*tick); got.Idle != 2*tick {
 		t.Errorf("after the count began anew it was idle for %v", got.Idle)
 	}
 }

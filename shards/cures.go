@@ -29,18 +29,21 @@ const (
 	cureLeft                       // a renewal that was sent before its sender left makes it no holder again
 )
 
-// uncounted takes back a turn's count: it is counted only after its last look.
-func (t *Turn) uncounted(p *stripe) {
-	p.live[t.session].turns--
+// uncounted takes back a turn's count: it is counted only after its last look. (An
+// ask in its stead keeps the record.)
+func (l *live) uncounted() {
+	l.turns--
+	l.asks++
 }
 
-// countLate counts it, a moment after that look. The stripe's mu is held at the
-// begin and the end.
-func (t *Turn) countLate(p *stripe) {
-	p.mu.Unlock()
+// countLate counts it, a moment after that look.
+func (t *Turn) countLate() {
 	rest(context.Background(), 10*time.Millisecond)
+	p := t.s.stripe(t.session)
 	p.mu.Lock()
-	p.alive(t.session).turns++
+	defer p.mu.Unlock()
+	t.l.turns++
+	t.l.asks--
 }
 
 // lacks says whether a test has taken a cure out.

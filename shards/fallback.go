@@ -93,6 +93,9 @@ func (t *Turn) choose() Home {
 	if backend == "" {
 		backend = r.set(t.pool).Choose(t.session, r.Fates.Usable)
 	}
+	if backend == "" { // none is ready, and one that warms serves better than none
+		backend = r.set(t.pool).Choose(t.session, nil)
+	}
 	if backend != "" && l.provisional == "" && r.counts.provisional.Load() < maxProvisional {
 		l.provisional = backend
 		r.counts.provisional.Add(1)

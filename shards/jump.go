@@ -19,9 +19,23 @@ func (r *reign) resume(now, gap time.Duration) {
 // last jump. It is called every renewLook, and before a lease that was lost in the
 // jump can come back.
 func (r *Router) notice(now time.Duration) {
+	r.setWatch(now)
 	if now-time.Duration(r.noticed.Swap(int64(now))) > jump {
 		r.jumped.Store(int64(now))
 	}
+}
+
+// setWatch has glance go by the leases' clock, as it was read just now. What glance
+// says is late by that moment, never early.
+func (r *Router) setWatch(now time.Duration) {
+	r.ahead.Store(int64(now - time.Since(r.born)))
+}
+
+// glance is the time by the runtime's own clock, which costs a tenth of the leases'.
+// It lacks what the machine has slept since it was set, renewLook ago: no lease may be
+// judged by it that is not judged again.
+func (r *Router) glance() time.Duration {
+	return time.Since(r.born) + time.Duration(r.ahead.Load())
 }
 
 // idle is for how long a session was surely not used here.

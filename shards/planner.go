@@ -48,11 +48,12 @@ type View struct {
 	Now       time.Duration
 	Knee      float64 // of the pool's placement
 	Backends  []Load
-	Panic     bool    // the pool ignores health
-	Stale     bool    // what other nodes count is not known, or old
-	Requests  uint64  // that this node began for the pool, ever
-	Elsewhere float64 // a second, that the other nodes begin for it lately
-	Pending   int     // moves that the shard's sessions are too busy for yet
+	Panic     bool          // the pool ignores health
+	Stale     bool          // what other nodes count is not known, or old
+	Requests  uint64        // that this node began for the pool, ever
+	Elsewhere float64       // a second, that the other nodes begin for it lately
+	Pending   int           // moves that the shard's sessions are too busy for yet
+	Report    time.Duration // how often nodes tell what was used, at the rarest
 
 	// Sessions returns the shard's sessions of a backend.
 	Sessions func(backend string) []Candidate
@@ -73,6 +74,7 @@ type Candidate struct {
 	Epoch   Epoch
 	Busy    bool          // a turn runs, as far as is known
 	Idle    time.Duration // since its last turn
+	New     bool          // nobody has told of a second turn yet
 }
 
 // Reason says what became of an interval. The list is closed.
@@ -247,7 +249,8 @@ func (p *Planner) dearest(v View, loads []Load, crowds map[string][]Candidate) *
 
 // movable are a backend's sessions that were not moved for long enough: the idle
 // ones first, and of these the ones that were used last, for to move what nobody
-// uses any more moves no load.
+// uses any more moves no load. A client that keeps no cookie is a session with each
+// request, of one turn: what is new comes last, and not at all once it is silent.
 func (p *Planner) movable(v View, id string) []Candidate {
 	for k, at := range p.moved {
 		if v.Now-at >= p.config.MinResidence {
@@ -256,18 +259,23 @@ func (p *Planner) movable(v View, id string) []Candidate {
 	}
 	all := slices.DeleteFunc(slices.Clone(v.Sessions(id)), func(c Candidate) bool {
 		_, settling := p.moved[c.Session]
-		return settling
+		return settling || c.New && c.Idle > 2*v.Report
 	})
 	slices.SortFunc(all, func(a, b Candidate) int {
-		switch {
-		case a.Busy != b.Busy && a.Busy:
-			return 1
-		case a.Busy != b.Busy:
-			return -1
-		}
-		return cmp.Or(cmp.Compare(a.Idle, b.Idle), slices.Compare(a.Session[:], b.Session[:]))
+		return cmp.Or(behind(a.New, b.New), behind(a.Busy, b.Busy), cmp.Compare(a.Idle, b.Idle), slices.Compare(a.Session[:], b.Session[:]))
 	})
 	return all
+}
+
+// behind has those come last of which something is true.
+func behind(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
 }
 
 func cheapest(loads []Load, knee float64) (best *Load) {

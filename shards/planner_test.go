@@ -398,7 +398,7 @@ func TestIdleSessionsFirst(t *testing.T) {
 	c := backend.DefaultRebalance()
 	c.Share = 1
 	p := NewPlanner(c, 1, 1)
-	crowd := []Candidate{{Key{1}, 3, true, 0}, {Key{2}, 4, false, time.Hour}, {Key{3}, 5, false, time.Second}, {Key{4}, 6, true, 0}}
+	crowd := []Candidate{{Key{1}, 3, true, 0, false}, {Key{2}, 4, false, time.Hour, false}, {Key{3}, 5, false, time.Second, false}, {Key{4}, 6, true, 0, false}}
 	v := View{
 		Knee: 1, Sessions: func(string) []Candidate { return crowd },
 		Backends: []Load{{"b1", 20, 1, 0, true}, {"b2", 0, 1, 2, true}, {"b3", 0, 1, 1, true}, {"b4", 0, 9, 0, false}},
@@ -416,6 +416,43 @@ func TestIdleSessionsFirst(t *testing.T) {
 	v.Now += c.Interval
 	if _, d := p.Plan(v); d.Reason != RestNobody {
 		t.Errorf("when all have moved: %v", d)
+	}
+}
+
+// TestClientsWithoutCookies: of a thousand sessions that had a single turn, the last a
+// moment ago, none is moved while there is one that talks; nor when they are silent.
+func TestClientsWithoutCookies(t *testing.T) {
+	c := backend.DefaultRebalance()
+	c.Share = 1
+	p := NewPlanner(c, 1, 1)
+	var crowd []Candidate
+	for i := range 10 {
+		crowd = append(crowd, Candidate{Session: Key{1, byte(i)}, Epoch: 1, Busy: i%2 > 0, Idle: 10 * time.Second})
+	}
+	for i := range 1000 {
+		crowd = append(crowd, Candidate{Session: Key{2, byte(i >> 8), byte(i)}, Epoch: 1, New: true, Idle: time.Duration(i) * 200 * time.Millisecond})
+	}
+	v := View{
+		Knee: 1, Report: time.Minute, Sessions: func(string) []Candidate { return crowd },
+		Backends: []Load{{"b1", 17, 1, 0, true}, {"b2", 0, 1, 0, true}},
+	}
+	p.Plan(v)
+	v.Now = c.Interval
+	moves, d := p.Plan(v)
+	if len(moves) != 8 || slices.ContainsFunc(moves, func(m Target) bool { return m.Session[0] != 1 }) {
+		t.Errorf("%v: %+v", d, moves)
+	}
+	crowd = crowd[10:]
+	v.Backends[0].Streams, v.Backends[1].Streams = 9000, 0
+	v.Now += c.Interval
+	silent := 0
+	for range 6 { // 256 at a time
+		moves, _ = p.Plan(v)
+		silent += len(moves)
+		v.Now += c.Interval
+	}
+	if silent != 601 { // of the last two reports
+		t.Errorf("%d of the 1000 were moved", silent)
 	}
 }
 

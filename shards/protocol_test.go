@@ -179,6 +179,44 @@ func TestAvailableGoesOn(t *testing.T) {
 	})
 }
 
+// TestAvailableWhileAllWarm: without a leader, and with no backend ready, a new session
+// goes to one that is not, the same by every node.
+func TestAvailableWhileAllWarm(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.set(func() {
+			for i := range 4 {
+				w.bad[fmt.Sprintf("chat-b%d", i+1)] = true
+			}
+		})
+		w.lead("")
+		chosen := w.at("a", "chat", "new", 1)
+		for _, node := range w.names {
+			if h := w.at(node, "chat", "new", 2); h.Backend == "" || h.Backend != chosen.Backend || !h.Provisional {
+				t.Errorf("on %s: %+v, elsewhere %+v", node, h, chosen)
+			}
+		}
+	})
+}
+
+// TestLastKnownIsTheLater of what a node's replica has applied and of what it was told.
+func TestLastKnownIsTheLater(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.at("b", "chat", "s", 1)
+		w.wait(100 * time.Millisecond) // the replica applies it
+		r, k := w.node("b").router, w.key("chat", "s")
+		if b := r.lastHere(k, 1); b != (Binding{"chat-b1", 1}) {
+			t.Errorf("both know of %+v", b)
+		}
+		r.cache.Put(k, Binding{"chat-b2", 2}, 0, r.Now())
+		if b := r.lastHere(k, 1); b != (Binding{"chat-b2", 2}) {
+			t.Errorf("it was told of a move that its replica has not applied yet, and knows of %+v", b)
+		}
+		if b := w.node("c").router.lastHere(k, 1); b != (Binding{"chat-b1", 1}) {
+			t.Errorf("who had no turn knows of %+v", b)
+		}
+	})
+}
+
 // TestManyChoicesAreAgreedOn: a leader that is back, on a machine so busy that an
 // answer takes it most of a second, is offered many choices of one node, of sessions
 // that have no more turns. They become bindings within 30 s all the same.
@@ -298,21 +336,6 @@ func BenchmarkHit(b *testing.B) {
 			t.End()
 		}
 	})
-}
-
-// TestHitsReadTheClock: once for each look and once at the end. The clock that goes on
-// while a machine sleeps is a call of the system: each is a sixth of what a hit costs.
-func TestHitsReadTheClock(t *testing.T) {
-	reads := 0
-	r, names := leasedRouter(t, func() time.Duration { reads++; return time.Second })
-	reads = 0
-	turn, err := r.Turn(context.Background(), "llm", names[0], 0, nil)
-	if err != nil || turn.Look() != nil || turn.Home().Lookup != LookupHit || turn.End() {
-		t.Fatal("no hit", err)
-	}
-	if reads != 3 {
-		t.Errorf("the clock was read %d times, want 3", reads)
-	}
 }
 
 // leasedRouter knows 16,384 sessions and has the lease of each.

@@ -78,6 +78,7 @@ func (b *rebalancer) round(now time.Duration) {
 		for _, pool := range o.pools() {
 			if c, v, ok := b.pools.Plan(pool); ok {
 				v.Now, v.Pending, v.Sessions = now, o.pending(), o.sessions
+				v.Report = reportsFor(b.desk.rules.Pool(pool).TTL)
 				b.interval(o, job{o.shard, pool}, c, v)
 			}
 		}

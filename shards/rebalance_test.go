@@ -159,3 +159,40 @@ func TestPlansEndWithTheLead(t *testing.T) {
 		}
 	})
 }
+
+// TestSessionsOfOneTurn: the leader tells those that had one turn from those that have
+// more, by what the nodes report; who was there before it leads is none of them.
+func TestSessionsOfOneTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, five())
+		talks := func() {
+			for i := range 20 {
+				w.at(w.names[i%5], "llm", "talks", 1)
+				w.wait(10 * time.Second)
+			}
+		}
+		for i := range 30 {
+			w.at(w.names[i%5], "llm", fmt.Sprint("once", i), 1)
+		}
+		talks()
+		fresh := func(leader string) (n int) {
+			for _, c := range w.node(leader).router.desk.owner(1).sessions("llm-b1") {
+				if c.New {
+					n++
+				}
+				if talker := c.Session == w.key("llm", "talks"); talker && (c.New || c.Idle > reportMost+15*time.Second) || !talker && c.Idle < 2*reportsFor(w.Pool("llm").TTL) {
+					t.Errorf("with %s: %+v", leader, c)
+				}
+			}
+			return n
+		}
+		if n := fresh("a"); n != 30 {
+			t.Errorf("%d are new, want 30", n)
+		}
+		w.lead("b")
+		talks()
+		if n := fresh("b"); n != 0 {
+			t.Errorf("with another leader %d are new", n)
+		}
+	})
+}

@@ -71,7 +71,7 @@ func (r *reign) afresh() {
 				pool = r.o.poolIn(t, b.Backend)
 				pools[b.Backend] = pool
 			}
-			r.use(pool, k)
+			r.usesOf(pool).Begin(k, r.o.desk.now())
 		}
 	})
 }
@@ -79,17 +79,17 @@ func (r *reign) afresh() {
 // touch notes that a session was used.
 func (r *reign) touch(session Key, b Binding) {
 	if b.Epoch > 0 {
-		r.use(r.o.pool(b.Backend), session)
+		r.usesOf(r.o.pool(b.Backend)).Touch(session, r.o.desk.now())
 	}
 }
 
-func (r *reign) use(pool string, session Key) {
+func (r *reign) usesOf(pool string) *Uses {
 	u := r.uses[pool]
 	if u == nil {
 		u = new(Uses)
 		r.uses[pool] = u
 	}
-	u.Touch(session, r.o.desk.now())
+	return u
 }
 
 // fresh says whether the term was proven a moment ago: a leader that nobody has

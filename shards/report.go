@@ -41,12 +41,18 @@ func (r *Router) reportLoop() {
 func (r *Router) reportEvery() time.Duration {
 	every := reportMost
 	r.pools.Range(func(pool, _ any) bool {
-		if ttl := r.Rules.Pool(pool.(string)).TTL; ttl > 0 {
-			every = min(every, ttl/4)
-		}
+		every = min(every, reportsFor(r.Rules.Pool(pool.(string)).TTL))
 		return true
 	})
-	return max(every, reportLeast)
+	return every
+}
+
+// reportsFor is how often a pool's sessions want to be told of, for their TTL.
+func reportsFor(ttl time.Duration) time.Duration {
+	if ttl <= 0 {
+		return reportMost
+	}
+	return max(reportLeast, min(ttl/4, reportMost))
 }
 
 // report tells which sessions had turns since the last one, or have one that runs.

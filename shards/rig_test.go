@@ -626,3 +626,9 @@ func (p *peer) applyLoop(ctx context.Context) {
 		}
 	}
 }
+
+// isHeld says whether a change of the session is on its way; mu is held.
+func (p *stripe) isHeld(k Key) bool {
+	l := p.live[k]
+	return l != nil && l.held != 0
+}

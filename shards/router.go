@@ -46,6 +46,8 @@ type Router struct {
 	away   atomic.Bool   // another process is the node now: it is asked like any other
 
 	noticed, jumped atomic.Int64 // when its clock was looked at last, and when it had jumped
+	born            time.Time    // by the runtime's clock
+	ahead           atomic.Int64 // the leases' clock, of the time since then
 
 	mu      sync.Mutex // guards what follows
 	stopped bool
@@ -119,8 +121,9 @@ func NewRouter(o Options) *Router {
 	r := &Router{
 		Options: o, desk: newDesk(o), cache: NewCache(o.Most),
 		wake:  make(chan struct{}, 1),
-		hints: make(map[uint32]string), follows: make(map[string]*follower),
+		hints: make(map[uint32]string), follows: make(map[string]*follower), born: time.Now(),
 	}
+	r.setWatch(r.Now())
 	r.rebalancer = newRebalancer(r.desk, o)
 	for shard := range o.Hash.count {
 		r.sections = append(r.sections, newSection(uint32(shard)+1))

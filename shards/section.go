@@ -105,16 +105,14 @@ func (p *stripe) alive(k Key) *live {
 // tidy forgets a record about which nothing goes on; mu is held.
 func (p *stripe) tidy(k Key, l *live) {
 	if l.idle() && p.live[k] == l {
-		delete(p.live, k)
-		*l = live{}
-		p.spare = l
+		p.forget(k, l)
 	}
 }
 
-// isHeld says whether a change of the session is on its way; mu is held.
-func (p *stripe) isHeld(k Key) bool {
-	l := p.live[k]
-	return l != nil && l.held != 0
+func (p *stripe) forget(k Key, l *live) {
+	delete(p.live, k)
+	*l = live{}
+	p.spare = l
 }
 
 // leased says whether the lease lasts.

@@ -44,15 +44,15 @@ func (r *Router) Session(ctx context.Context, pool string, key []byte) (Sight, e
 }
 
 // lastHere is what this node can tell of a session without asking: what its replica
-// has applied, or where it has none, what it was last told.
-func (r *Router) lastHere(session Key, shard uint32) Binding {
+// has applied or what it was last told, whichever is later.
+func (r *Router) lastHere(session Key, shard uint32) (last Binding) {
 	if o := r.desk.owner(shard); o != nil {
-		return o.applied(session).binding
+		last = o.applied(session).binding
 	}
-	if c, ok := r.cache.Peek(session, r.Now()); ok && c.Backend != nowhere {
-		return c.Binding
+	if c, ok := r.cache.Peek(session, r.Now()); ok && c.Backend != nowhere && c.Epoch > last.Epoch {
+		last = c.Binding
 	}
-	return Binding{}
+	return last
 }
 
 var (

@@ -5,8 +5,9 @@ import "time"
 // stale says whether another turn of the session may have run elsewhere while this
 // one did: it had no agreed home, or its session was bound to its home at once,
 // beside whatever ran; its node lost its lease since the turn looked; or the session
-// was bound elsewhere beneath it. Each is one of the stated exceptions, and counted.
-func (t *Turn) stale(now time.Duration) bool {
+// was bound elsewhere beneath it (outlived: one of these two). Each is one of the
+// stated exceptions, and counted.
+func (t *Turn) stale(outlived bool) bool {
 	switch {
 	case !t.sent:
 		return false // it never ran at a backend
@@ -15,17 +16,11 @@ func (t *Turn) stale(now time.Duration) bool {
 	case t.alone:
 		t.r.counts.rebound.Add(1)
 		return true
-	case t.home.Epoch > 0 && (t.s.lapsed(t, now) || t.outlived(now)):
+	case t.home.Epoch > 0 && outlived:
 		t.r.counts.outlived.Add(1)
 		return true
 	}
 	return false
-}
-
-// outlived says whether the session is known to have another home by now.
-func (t *Turn) outlived(now time.Duration) bool {
-	c, known := t.r.cache.Peek(t.session, now)
-	return known && c.Epoch > t.home.Epoch
 }
 
 // lapsed says whether the lease was not there all the time since a turn looked,

@@ -55,6 +55,7 @@ type Turn struct {
 
 	home    Home
 	counted bool
+	l       *live         // while it is counted: the session's record, which lasts as long
 	alone   bool          // its session was bound here for its sake, whatever ran elsewhere
 	sent    bool          // its last look let it write
 	looked  time.Duration // when that was
@@ -67,7 +68,7 @@ type Turn struct {
 func (r *Router) Turn(ctx context.Context, pool string, key []byte, waited time.Duration, propose func() string) (*Turn, error) {
 	session, shard := r.Hash.Key(pool, string(key))
 	t := &Turn{r: r, s: r.sections[shard-1], session: session, pool: pool, waited: waited}
-	if state, _ := t.enter(); state == current {
+	if state, _ := t.enter(r.glance()); state == current {
 		return t, nil
 	}
 	if err := t.seek(ctx, propose); err != nil {
@@ -79,96 +80,6 @@ func (r *Router) Turn(ctx context.Context, pool string, key []byte, waited time.
 // Home is where the turn goes.
 func (t *Turn) Home() Home { return t.home }
 
-// state is what a node knows of a session's binding at a moment.
-type state uint8
-
-const (
-	current  state = iota // it stands, and this turn is counted
-	leaseGap              // there is no lease
-	isHeld                // a change is on its way
-	absent                // it is not known, or last known
-	unused                // it stands, but had no turn for a TTL
-)
-
-// enter counts the turn, and only then looks: a hold that comes before the count
-// is seen, one that comes later sees the count. Where the binding does not stand
-// the turn is not counted: it has to wait, and while it waits it does not run.
-func (t *Turn) enter() (state, <-chan struct{}) {
-	now := t.r.Now()
-	p := t.s.stripe(t.session)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	l := p.alive(t.session)
-	l.turns++
-	what := t.look(p, l, now)
-	if what != current {
-		l.turns--
-		over := l.over
-		p.tidy(t.session, l)
-		return what, over
-	}
-	if t.r.lacks(cureCount) {
-		t.uncounted(p)
-	}
-	c, _ := t.r.cache.Use(t.session, now)
-	t.home.Backend, t.home.Epoch, t.counted, t.looked = c.Backend, c.Epoch, true, now
-	if t.home.Lookup == "" {
-		t.home.Lookup = LookupHit
-	}
-	return current, nil
-}
-
-// look says what is known; the stripe's mu is held.
-func (t *Turn) look(p *stripe, l *live, now time.Duration) state {
-	if l.held != 0 && now < l.since+heldFor {
-		return isHeld
-	}
-	if !t.s.leased(now) {
-		return leaseGap
-	}
-	c, ok := t.r.cache.Peek(t.session, now)
-	switch {
-	case l.held != 0 || !ok || c.Backend == nowhere || c.Section != t.s.head.Load().gen:
-		return absent
-	case l.turns == 1 && t.r.rested(t.pool, c, now):
-		return unused
-	}
-	return current
-}
-
-// rested says whether a binding had no turn for its pool's TTL.
-func (r *Router) rested(pool string, c Cached, now time.Duration) bool {
-	ttl := r.Rules.Pool(pool).TTL
-	return ttl > 0 && r.idle(c, now) >= ttl
-}
-
-// Look is for the moment right before the first byte is written to the backend.
-func (t *Turn) Look() error {
-	if t.r.lacks(cureLook) {
-		return nil
-	}
-	now := t.r.Now()
-	p := t.s.stripe(t.session)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c, known := t.r.cache.Use(t.session, now)
-	stands := known && t.s.leased(now) && c.Backend != nowhere && c.Section == t.s.head.Load().gen
-	same := c.Epoch == t.home.Epoch && c.Backend == t.home.Backend
-	switch {
-	case known && c.Epoch > t.home.Epoch:
-		return ErrAgain // by a lower epoch than it has seen no node goes
-	case t.home.Provisional || t.home.Stale:
-		t.sent = true
-		return nil
-	case !stands || !same || p.isHeld(t.session):
-		return ErrAgain
-	}
-	if t.looked, t.sent = now, true; t.r.lacks(cureCount) {
-		t.countLate(p)
-	}
-	return nil
-}
-
 // detour is a home beside the binding that stands.
 func (h Home) detour() bool { return h.Stale && h.Lookup == LookupRepin }
 
@@ -178,28 +89,33 @@ func (t *Turn) End() (stale bool) {
 	if !t.counted {
 		panic("BUG: a turn ends twice")
 	}
-	now := t.r.Now()
-	stale = t.stale(now)
-	t.leave(now)
-	return stale
+	now := t.r.Now() // by the leases' own clock: a lease that lapsed in a machine's sleep lapsed
+	lapsed := t.s.lapsed(t, now)
+	seen := t.leave(now)
+	return t.stale(lapsed || seen > t.home.Epoch)
 }
 
-func (t *Turn) leave(now time.Duration) {
+// leave takes the turn's count back, and returns the highest epoch that is known by
+// then.
+func (t *Turn) leave(now time.Duration) (seen Epoch) {
 	t.counted = false
 	p := t.s.stripe(t.session)
 	p.mu.Lock()
-	l := p.live[t.session]
+	l := t.l
 	l.turns--
 	tell := l.turns == 0 && l.wanted
 	if tell {
 		l.wanted = false
 	}
-	t.r.cache.Use(t.session, now)
-	p.tidy(t.session, l)
+	c, _ := t.r.cache.Use(t.session, now)
+	if l.idle() {
+		p.forget(t.session, l)
+	}
 	p.mu.Unlock()
 	if tell {
 		t.r.note(t.s, question{ask: askIdle, keys: []Key{t.session}})
 	}
+	return c.Epoch
 }
 
 // seek finds a home for a session that has none that stands here.
@@ -208,7 +124,7 @@ func (t *Turn) seek(ctx context.Context, propose func() string) error {
 	k := t.seeker(propose)
 	defer k.spent()
 	for {
-		what, over := t.enter()
+		what, over := t.enter(t.r.Now())
 		switch what {
 		case current:
 			return nil
@@ -382,7 +298,8 @@ func (t *Turn) settle(h Home) error {
 	p := t.s.stripe(t.session)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.alive(t.session).turns++
+	t.l = p.alive(t.session)
+	t.l.turns++
 	t.home, t.counted, t.looked = h, true, t.r.Now()
 	return nil
 }
@@ -440,7 +357,7 @@ func (t *Turn) others() bool {
 	p := t.s.stripe(t.session)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.live[t.session].turns > 1
+	return t.l.turns > 1
 }
 
 // beg asks for a rebind until the leader says what stands.

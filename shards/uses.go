@@ -9,7 +9,8 @@ import (
 // Uses is when the sessions of one shard and pool were last used, in the memory of
 // the shard's leader: no log has it, it dies with the term, and a new leader begins
 // afresh. A session takes 30 to 45 bytes. Times are those of the caller's clock
-// since any moment, and not negative.
+// since any moment, not negative, and kept to 4 ns: the two bits below are how often
+// a session was used that was born under this leader.
 //
 // There are no lists and no timers. What is old is found by a look at all, about
 // 5 ns per session, so ask now and then and for many at a time.
@@ -18,21 +19,48 @@ type Uses struct {
 	last dense[int64]
 }
 
+const (
+	countBits = 3
+	settled   = 3 // uses: its first turn, the report of it, and what came later
+)
+
+func stamp(at time.Duration) int64 { return (int64(at) + countBits + 1) &^ countBits } // 0 is no use
+func when(v int64) int64           { return v&^countBits - countBits - 1 }
+
+// Begin notes a session that was there before the leader led. It is none that is new.
+func (u *Uses) Begin(k Key, at time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.last.put(k, stamp(at))
+}
+
 // Touch notes a use; an older one than is known changes nothing.
 func (u *Uses) Touch(k Key, at time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if t := int64(at) + 1; t > u.last.get(k) { // 0 is no use
-		u.last.put(k, t)
+	was, t := u.last.get(k), stamp(at)
+	switch count := was & countBits; {
+	case t <= was&^countBits:
+		return
+	case was == 0:
+		t |= 1
+	case count > 0:
+		t |= min(settled, count+1)
 	}
+	u.last.put(k, t)
 }
 
-// Last is when a session was last used.
-func (u *Uses) Last(k Key) (time.Duration, bool) {
+// Last is when a session was last used, and whether it is new: nothing is known but
+// its first turn, which was told once more by a report.
+func (u *Uses) Last(k Key) (at time.Duration, fresh, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	t := u.last.get(k)
-	return time.Duration(max(t-1, 0)), t != 0
+	v := u.last.get(k)
+	if v == 0 {
+		return 0, false, false
+	}
+	count := v & countBits
+	return time.Duration(when(v)), count > 0 && count < settled, true
 }
 
 // Drop forgets a session.
@@ -58,7 +86,7 @@ func (u *Uses) Before(t time.Duration, n int) (all []Key) {
 		if len(all) == n {
 			break
 		}
-		if last <= int64(t) {
+		if when(last) < int64(t) {
 			all = append(all, k)
 		}
 	}
@@ -71,7 +99,7 @@ func (u *Uses) Before(t time.Duration, n int) (all []Key) {
 func (u *Uses) Oldest(n int) []Key {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return oldest(&u.last, n, func(t int64) int64 { return t })
+	return oldest(&u.last, n, when)
 }
 
 // oldest finds the n keys with the least times.

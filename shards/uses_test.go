@@ -15,10 +15,10 @@ func TestUses(t *testing.T) {
 	}
 	u.Touch(all[5], 2000*time.Second)
 	u.Touch(all[700], time.Second) // a report that was long on its way
-	if at, ok := u.Last(all[700]); !ok || at != 700*time.Second {
+	if at, _, ok := u.Last(all[700]); !ok || at != 700*time.Second {
 		t.Errorf("last used at %v, %v", at, ok)
 	}
-	if at, ok := u.Last(all[0]); !ok || at != 0 {
+	if at, _, ok := u.Last(all[0]); !ok || at != 0 {
 		t.Errorf("the first was last used at %v, %v", at, ok)
 	}
 	want := append(slices.Clone(all[:5]), all[6:20]...)
@@ -39,8 +39,29 @@ func TestUses(t *testing.T) {
 	for _, k := range all {
 		u.Drop(k)
 	}
-	if _, ok := u.Last(all[0]); ok || u.Len() != 0 || len(u.Before(1<<62, 9)) != 0 {
+	if _, _, ok := u.Last(all[0]); ok || u.Len() != 0 || len(u.Before(1<<62, 9)) != 0 {
 		t.Errorf("%d are left", u.Len())
+	}
+}
+
+// TestNew: a session is new from its birth under a leader until a use is told that is
+// neither its first turn nor the first report of it.
+func TestNew(t *testing.T) {
+	var u Uses
+	born, old := Key{1}, Key{2}
+	u.Begin(old, time.Second)
+	for i, want := range []bool{true, true, false, false, false} {
+		at := time.Duration(2+i) * time.Second
+		for range 3 { // what is told again is told once
+			u.Touch(born, at)
+			u.Touch(old, at)
+		}
+		if last, fresh, _ := u.Last(born); fresh != want || last != at {
+			t.Errorf("at use %d: new is %v, last used at %v", i+1, fresh, last)
+		}
+		if last, fresh, _ := u.Last(old); fresh || last != at {
+			t.Errorf("who was there before, at use %d: new is %v, last used at %v", i+1, fresh, last)
+		}
 	}
 }
 

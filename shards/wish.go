@@ -195,8 +195,8 @@ func (o *Owner) sessions(backend string) (all []Candidate) {
 	for _, t := range here {
 		c := Candidate{Session: t.Session, Epoch: t.Seen, Busy: o.reign.wants[t.Session] != nil}
 		if u != nil {
-			if last, ok := u.Last(t.Session); ok {
-				c.Idle = now - last
+			if last, fresh, ok := u.Last(t.Session); ok {
+				c.Idle, c.New = now-last, fresh
 			}
 		}
 		all = append(all, c)

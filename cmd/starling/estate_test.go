@@ -204,7 +204,8 @@ func (r *rig) lacksOf(id string, is func(api.Backend) bool) string {
 
 // TestUpgradesDuringADrain: a backend's drain goes on over upgrades, and over one that
 // fails: it is over when its last stream has ended, whichever process carries it, and
-// then it is told once.
+// then it is told once. An ejection is told once, too, and one that was ended at this
+// node alone stays so.
 func TestUpgradesDuringADrain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -216,11 +217,20 @@ func TestUpgradesDuringADrain(t *testing.T) {
 	if code, said := r.command("backend", "drain", home); code != 0 {
 		t.Fatalf("exit %d, %s", code, said)
 	}
+	other := map[string]string{"b1": "b2", "b2": "b1"}[home]
+	if code, said := r.command("backend", "eject", other); code != 0 {
+		t.Fatalf("exit %d, %s", code, said)
+	}
 	began := r.lacksOf(home, func(b api.Backend) bool { return b.State == "draining" && !strings.Contains(b.Reason, "drained") })
 	if began != "" {
 		t.Fatal(began)
 	}
 	for i := range 3 {
+		if i == 2 {
+			if code, said := r.command("backend", "admit", other, "--here"); code != 0 {
+				t.Errorf("exit %d, %s", code, said)
+			}
+		}
 		if i == 1 {
 			taken, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
@@ -239,9 +249,12 @@ func TestUpgradesDuringADrain(t *testing.T) {
 		if wrong := r.lacksOf(home, func(b api.Backend) bool { return b.State == "draining" && b.Reason == "an operator drains it" }); wrong != "" {
 			t.Errorf("after upgrade %d: %s", i, wrong)
 		}
+		if wrong := r.lacksOf(other, func(b api.Backend) bool { return string(b.State) == []string{"ejected", "ejected", "active"}[i] }); wrong != "" {
+			t.Errorf("after upgrade %d: %s", i, wrong)
+		}
 	}
-	if code, said := r.command("events", "--once", "--recent", "1000"); code != 0 || strings.Contains(said, "drained") || strings.Count(said, "an operator drains it") != 1 {
-		t.Errorf("exit %d, and the drain was told of otherwise than once, or its end while its stream runs:\n%s", code, said)
+	if code, said := r.command("events", "--once", "--recent", "1000"); code != 0 || strings.Contains(said, "drained") || strings.Count(said, "an operator drains it") != 1 || strings.Count(said, "ejected: by an operator") != 1 {
+		t.Errorf("exit %d, and the drain or the ejection was told of otherwise than once, or the drain's end while its stream runs:\n%s", code, said)
 	}
 	r.end()
 	r.streams.Wait()

@@ -52,8 +52,8 @@ func serve(c *cobra.Command, path string) error {
 	defer startTidying(c.Context())()
 	fmt.Fprintf(c.OutOrStdout(), "ready proxy=%s admin=%s\n", strings.Join(n.ProxyAddrs(), ","), n.AdminAddr())
 	calls := calls{n, signals, log}
-	calls.awaitEnd()
-	return calls.drain(n.DrainTimeout())
+	by := calls.awaitEnd()
+	return calls.drain(n.DrainTimeout(), by)
 }
 
 // begin starts the node, as the heir of another process where that wants it.
@@ -98,19 +98,19 @@ type calls struct {
 }
 
 // awaitEnd returns at the first signal that ends the node, when it has left its
-// cluster, or when another process is the node.
-func (c calls) awaitEnd() {
+// cluster, or when another process is the node; nil: at no signal.
+func (c calls) awaitEnd() os.Signal {
 	for {
 		select {
 		case s := <-c.signals:
 			if c.ends(s) {
-				return
+				return s
 			}
 		case <-c.node.Succeeded():
-			return
+			return nil
 		case <-c.node.Left():
 			c.log.Info("the node has left its cluster, and ends")
-			return
+			return nil
 		}
 	}
 }
@@ -141,8 +141,9 @@ func (c calls) upgrade() {
 }
 
 // drain stops the node; a second signal hurries it. Where another process is the node,
-// the first is meant for both, and this one ends as it does anyway.
-func (c calls) drain(limit time.Duration) error {
+// the first is meant for both, and this one ends as it does anyway. by is the signal that
+// came already, nil: none.
+func (c calls) drain(limit time.Duration, by os.Signal) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if limit > 0 {
@@ -150,6 +151,10 @@ func (c calls) drain(limit time.Duration) error {
 		defer cancel()
 	}
 	handed := c.node.HandedOver()
+	if handed && by != nil {
+		handed = false
+		c.passOn(by)
+	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- c.node.Stop(ctx) }()
 	for {
@@ -165,11 +170,21 @@ func (c calls) drain(limit time.Duration) error {
 			}
 			if handed {
 				handed = false
-				c.log.Info("another process is the node; this one ends with its last stream, or at once at the next signal", "signal", s)
+				c.passOn(s)
 				continue
 			}
 			cancel()
 			return errors.Join(&exit{exitSignal, errors.New("ended by a second signal")}, <-stopped)
 		}
 	}
+}
+
+// passOn does what the first signal asks for that comes to a process which is the node
+// no more.
+func (c calls) passOn(s os.Signal) {
+	what := "another process is the node; this one ends with its last stream, or at once at the next signal"
+	if c.node.PassEnd() {
+		what = "another process has just become the node, and is told to end; " + what
+	}
+	c.log.Info(what, "signal", s)
 }

@@ -159,7 +159,7 @@ proctype Node(byte n) {
 	:: d_step { !COARSE(n) && turn[n] == WAITS && MAY(n) -> turn[n] = COUNTED }
 	:: d_step { turn[n] == COUNTED ->
 		if
-		:: MAY(n) -> turn[n] = AFTER_LOOK; turnBackend[n] = known[n]; turnEpoch[n] = knownEpoch[n]
+		:: SEES(n) -> turn[n] = AFTER_LOOK; turnBackend[n] = known[n]; turnEpoch[n] = knownEpoch[n]
 		:: else -> turn[n] = WAITS
 		fi }
 #ifdef TIME

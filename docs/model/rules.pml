@@ -32,6 +32,14 @@
 /* What lets a turn start. */
 #define MAY(n) (held[n] == 0 && live[n] && lease[n] > 0)
 
+/* What the first look asks. It need not know that the lease lasts: a clock that lags
+ * will do, for the last look asks again. */
+#ifdef LATE_FIRST_LOOK
+#define SEES(n) (held[n] == 0 && live[n])
+#else
+#define SEES(n) MAY(n)
+#endif
+
 /* The node looks once more right before the first byte. */
 #ifdef NO_LAST_LOOK
 #define LOOKS_AGAIN(n) (true)

@@ -55,7 +55,7 @@ func (n *fakeNode) Status() api.Status {
 	return n.status
 }
 
-func (n *fakeNode) Streams(limit int) api.StreamList {
+func (n *fakeNode) Streams(_ context.Context, limit int) api.StreamList {
 	n.enter()
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -103,7 +103,7 @@ func (s *Server) streams(c *call) error {
 	if whole {
 		list, err = s.opt.Node.StreamsOfAll(s.ctx, limit)
 	} else {
-		list = s.opt.Node.Streams(limit)
+		list = s.opt.Node.Streams(s.ctx, limit)
 	}
 	if err != nil {
 		return err

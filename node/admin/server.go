@@ -42,7 +42,7 @@ type Node interface {
 	Members() api.Members
 	Shards(context.Context) api.ShardList
 	Session(ctx context.Context, pool, key string) (api.Session, error)
-	Streams(limit int) api.StreamList // the oldest ones, oldest first
+	Streams(ctx context.Context, limit int) api.StreamList // the oldest ones, oldest first
 	Configuration() (api.Config, error)
 	Ready() error // nil: it may get traffic; else why not
 

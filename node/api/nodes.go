@@ -22,5 +22,5 @@ type NodeReloaded struct {
 	Name       string `json:"name"`
 	ConfigHash string `json:"config_hash"` // of what is in force there now
 	Changed    bool   `json:"changed"`
-	Error      string `json:"error"` // why it was not asked; empty: it has reloaded
+	Error      string `json:"error"` // why it has not reloaded, where that says nothing of its file; empty: it has
 }

@@ -578,3 +578,106 @@ func TestWhoIsGone(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestSignals: the heir hears what it is told for as long as it lives, and no other
+// process that has its number does.
+func TestSignals(t *testing.T) {
+	over := make(chan struct{})
+	close(over)
+	for name, c := range map[string]struct {
+		heir func(p *os.Process) *Heir
+		want string
+	}{
+		"lives":          {func(p *os.Process) *Heir { return &Heir{process: p, ended: make(chan struct{})} }, "told"},
+		"has ended":      {func(p *os.Process) *Heir { return &Heir{process: p, ended: over} }, ""},
+		"is not its own": {func(p *os.Process) *Heir { return &Heir{process: p, inner: p.Pid, ended: make(chan struct{})} }, ""}, // as a number that was given out again
+	} {
+		p := exec.Command("/bin/sh", "-c", `trap "echo told" TERM; echo up; read x; read x; true`)
+		in, err := p.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := p.StdoutPipe()
+		if err == nil {
+			err = p.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fscanln(out, new(string)); err != nil {
+			t.Fatal(err)
+		}
+		c.heir(p.Process).End()
+		_ = in.Close()
+		said, err := io.ReadAll(out)
+		if got := strings.TrimSpace(string(said)); err != nil || got != c.want {
+			t.Errorf("one that %s heard %q, %v", name, got, err)
+		}
+		_ = p.Wait()
+	}
+}
+
+// TestAWordThatNobodyReads: who does not read is not gone.
+func TestAWordThatNobodyReads(t *testing.T) {
+	h, _ := ends(t)
+	h.takes, h.patience = true, 10*time.Millisecond
+	if err := h.Yours(fmt.Appendf(nil, "%q", strings.Repeat("x", 4<<20))); err == nil || errors.Is(err, ErrGone) || !strings.Contains(err.Error(), "did not read it within 10ms") {
+		t.Errorf("%v", err)
+	}
+	h, e := ends(t)
+	e.close()
+	if err := h.Yours(nil); !errors.Is(err, ErrGone) {
+		t.Errorf("one that is gone: %v", err)
+	}
+}
+
+// TestSilence: an elder that lives and has not told of itself is waited for a time, and
+// the host hears when that is over, and when the elder ends; a life of this process
+// itself tells nothing.
+func TestSilence(t *testing.T) {
+	dir := t.TempDir()
+	var stays []*os.File
+	for _, boot := range []uint64{7, 8} {
+		f, err := Stay(dir, boot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stays = append(stays, f)
+	}
+	silent := func(silence time.Duration, own ...uint64) (*Links, *fakeHost) {
+		host := new(fakeHost)
+		l := NewLinks(dir, host, slog.New(slog.DiscardHandler), own...)
+		l.silence = silence
+		if err := l.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return l, host
+	}
+	isHeard := func(l *Links, h *fakeHost) {
+		t.Helper()
+		eventually(t, func() string {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if h.heard == 0 || l.Silent() {
+				return fmt.Sprintf("heard %d times, silent %v", h.heard, l.Silent())
+			}
+			return ""
+		})
+		l.Stop()
+	}
+	l, _ := silent(time.Hour, 7, 8)
+	if boots, _ := l.Carrying(); l.Silent() || len(boots) > 0 || len(l.Living()) != 2 {
+		t.Errorf("own lives are waited for: %v", boots)
+	}
+	l.Stop()
+	l, _ = silent(time.Hour, 7)
+	if boots, heard := l.Carrying(); !l.Silent() || !slices.Equal(boots, []uint64{8}) || heard {
+		t.Errorf("an elder is not waited for: %v, %v", boots, heard)
+	}
+	l.Stop()
+	isHeard(silent(10*time.Millisecond, 7)) // it says nothing for too long
+	l, h := silent(time.Hour, 7)
+	Depart(stays[1])
+	isHeard(l, h)
+	Depart(stays[0])
+}

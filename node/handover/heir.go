@@ -131,10 +131,27 @@ func (h *Heir) PID() int {
 func (h *Heir) Ended() <-chan struct{} { return h.ended }
 
 // End tells the process, which is the node by now, to end when it has drained.
-func (h *Heir) End() { _ = syscall.Kill(h.PID(), syscall.SIGTERM) }
+func (h *Heir) End() { h.signal(syscall.SIGTERM) }
 
 // Reload tells it to read its configuration again.
-func (h *Heir) Reload() { _ = syscall.Kill(h.PID(), syscall.SIGHUP) }
+func (h *Heir) Reload() { h.signal(syscall.SIGHUP) }
+
+// signal tells the process that talks something. It may have ended long since, and
+// another one have its number.
+func (h *Heir) signal(s syscall.Signal) {
+	select {
+	case <-h.ended:
+		return
+	default:
+	}
+	if h.inner == 0 {
+		_ = h.process.Signal(s) // by a handle where the system has them
+		return
+	}
+	if descends(h.inner, h.process.Pid) {
+		_ = syscall.Kill(h.inner, s)
+	}
+}
 
 // AwaitTake returns when the heir could begin.
 func (h *Heir) AwaitTake(ctx context.Context) error {

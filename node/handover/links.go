@@ -58,7 +58,7 @@ type Known struct {
 
 	line  net.Conn // where it can be asked; nil: its visit is over
 	asked chan []json.RawMessage
-	one   *sync.Mutex // held by who asks
+	one   chan struct{} // full while somebody asks
 }
 
 // NewLinks is for the elders of the node with that directory. Boots that are lives of
@@ -224,7 +224,7 @@ func (l *Links) feed(c net.Conn, v visit) {
 func (l *Links) listen(c net.Conn, v visit) {
 	_ = c.SetReadDeadline(time.Time{})
 	l.mu.Lock()
-	k := &Known{Boot: v.Boot, PID: v.PID, line: c, asked: make(chan []json.RawMessage, 1), one: new(sync.Mutex)}
+	k := &Known{Boot: v.Boot, PID: v.PID, line: c, asked: make(chan []json.RawMessage, 1), one: make(chan struct{}, 1)}
 	if was := l.elders[v.Boot]; was != nil {
 		k.Counts = was.Counts
 	}
@@ -370,10 +370,14 @@ const maxStreams = 10_000
 // Streams asks an elder for a list of its streams, at most maxStreams; false: it does
 // not answer.
 func (l *Links) Streams(ctx context.Context, k Known, limit int) (list []json.RawMessage, ok bool) {
-	k.one.Lock()
-	defer k.one.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, streamsTime)
 	defer cancel()
+	select {
+	case k.one <- struct{}{}:
+		defer func() { <-k.one }()
+	case <-ctx.Done():
+		return nil, false
+	}
 	select {
 	case <-k.asked: // an answer that came too late
 	default:

@@ -57,8 +57,9 @@ var ErrGone = errors.New("the other process has ended")
 
 // talk is one end of the socket pair.
 type talk struct {
-	conn net.Conn
-	in   *bufio.Reader
+	conn     net.Conn
+	in       *bufio.Reader
+	patience time.Duration // for a word to be read
 }
 
 func newTalk(fd int) (*talk, error) {
@@ -68,7 +69,7 @@ func newTalk(fd int) (*talk, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the socket to the other process: %w", err)
 	}
-	return &talk{conn: c, in: bufio.NewReaderSize(c, 64<<10)}, nil
+	return &talk{conn: c, in: bufio.NewReaderSize(c, 64<<10), patience: sayTime}, nil
 }
 
 func (t *talk) say(w word) error {
@@ -76,11 +77,17 @@ func (t *talk) say(w word) error {
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
-	_ = t.conn.SetWriteDeadline(time.Now().Add(sayTime))
-	if _, err = t.conn.Write(append(line, '\n')); err != nil {
+	_ = t.conn.SetWriteDeadline(time.Now().Add(t.patience))
+	_, err = t.conn.Write(append(line, '\n'))
+	switch {
+	case err == nil:
+		return nil
+	case isReset(err):
 		return fmt.Errorf("say %s: %w: %w", w.Word, ErrGone, err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("say %s: the other process did not read it within %v", w.Word, t.patience)
 	}
-	return nil
+	return fmt.Errorf("say %s: %w", w.Word, err)
 }
 
 const sayTime = 5 * time.Second // for a word that nobody reads

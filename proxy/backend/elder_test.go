@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -50,4 +51,51 @@ func inheriting(t *testing.T) *Pool {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// A drain that is found at a start is over once older processes have told what they
+// carry, and not before; one that nobody carries anything of is no news.
+func TestDrainsAreNotOverBeforeEldersTell(t *testing.T) {
+	for name, c := range map[string]struct {
+		memory bool           // of the process before
+		first  map[string]int // what elders carry at first
+		want   string         // that is said of the end
+		told   int            // drains
+	}{
+		"an upgrade":                    {true, map[string]int{"b1": 1}, "drained in ", 1},
+		"an upgrade as the last ends":   {true, nil, "drained in ", 1},
+		"a start beside an older one":   {false, map[string]int{"b1": 1}, "drained in ", 1},
+		"a start with nothing to carry": {false, nil, "drained before this process began", 0},
+	} {
+		conf, drains := DefaultConfig(), 0
+		conf.ID, conf.URL = "b1", "http://127.0.0.1:1"
+		p, err := NewPool("p", []Config{conf}, Rules{}, Hooks{Drained: func(*Backend, time.Duration, int64) { drains++ }}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Expect()
+		b, now := p.Backends()[0], time.Now()
+		p.Drain(b, now, time.Time{})
+		if c.memory {
+			p.Remember([]Memory{{ID: "b1", URL: conf.URL, State: Draining, Reason: "an operator drains it", Since: now, Drain: &Leaving{Began: now.Add(-time.Minute)}}}, 0, now)
+		}
+		p.emptied(b, now)
+		if drainOver(b) {
+			t.Errorf("%s: it is over before anybody has told", name)
+		}
+		for id, n := range c.first {
+			p.Inherit(map[string]Elder{id: {InFlight: n}})
+			if drainOver(b) {
+				t.Errorf("%s: it is over beneath a stream", name)
+			}
+		}
+		p.Inherit(nil)
+		if s := b.Standing(); !drainOver(b) || !strings.HasPrefix(s.Reason, c.want) || s.State != Draining || drains != c.told {
+			t.Errorf("%s: %+v, and %d drains were told", name, s, drains)
+		}
+		p.Drain(b, now, time.Time{})
+		if s := b.Standing(); !strings.HasPrefix(s.Reason, "drained in ") || drains != c.told+1 {
+			t.Errorf("%s: drained again it is %+v", name, s)
+		}
+	}
 }

@@ -314,3 +314,43 @@ func FuzzRemember(f *testing.F) {
 		}
 	})
 }
+
+// Where the machine's clock was set back, nothing lasts longer than it was to.
+func TestRememberTheFuture(t *testing.T) {
+	now := time.Now()
+	later := now.Add(24 * time.Hour)
+	p := pool(t, 2, ejecting(3, 50), nil)
+	x, y := p.Backends()[0], p.Backends()[1]
+	p.Drain(y, now, now.Add(time.Hour))
+	p.Remember([]Memory{
+		{
+			ID: x.ID, URL: x.URL, State: Ejected, Since: later, Heard: later.UnixNano(), Phantoms: []int64{later.UnixNano()}, Headed: later,
+			Out: &Out{On: true, Reason: "r", Until: later.Add(time.Minute), Length: time.Minute, Times: 1, Back: later},
+		},
+		{ID: y.ID, URL: y.URL, State: Draining, Since: later, Drain: &Leaving{Began: later, Until: later.Add(time.Minute)}},
+	}, 0, now)
+	if s := x.Standing(); s.State != Ejected || s.Until.After(now.Add(time.Minute)) || s.Since.After(now) || x.Heard() > now.UnixNano() || x.condition.out.back.After(now) {
+		t.Errorf("it is %+v, heard at %d", s, x.Heard())
+	}
+	if n := x.Phantoms(now.Add(longestPhantom + time.Second)); n != 0 || x.header.at.Load() > int64(p.micros(now)) {
+		t.Errorf("%v failures still count", n)
+	}
+	if s := y.Standing(); s.State != Draining || s.Until.After(now.Add(time.Minute)) || y.condition.drain.began.After(now) {
+		t.Errorf("it is %+v", s)
+	}
+}
+
+// What operators have agreed on, and what an operator took back at this node since, is
+// found by the next process in this order: the latter holds.
+func TestRememberAnAdmission(t *testing.T) {
+	a, b := pool(t, 2, ejecting(3, 50), nil), pool(t, 2, ejecting(3, 50), nil)
+	for _, p := range []*Pool{a, b} {
+		p.Eject(p.Backends()[0], time.Now(), time.Hour) // as agreed
+	}
+	a.Admit(a.Backends()[0], time.Now()) // here alone
+	all, mean := handed(t, a)
+	b.Remember(all, mean, time.Now())
+	if s := b.Backends()[0].Standing(); s.State != Active {
+		t.Errorf("it was let in, and is %+v", s)
+	}
+}

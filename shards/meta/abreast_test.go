@@ -29,3 +29,33 @@ func TestAbreast(t *testing.T) {
 		t.Errorf("after a break: abreast for %v", got)
 	}
 }
+
+// Every node that hears the leader of meta is abreast, with and without a replica of it;
+// who is cut off is not, and begins anew when it is back.
+func TestNodesAreAbreast(t *testing.T) {
+	w := begin(t, 1, 5, 2)
+	w.run(time.Minute)
+	cut := w.nodes["n05"]
+	if w.leads(0).box == cut {
+		cut = w.nodes["n04"]
+	}
+	look := func(what string, least, most time.Duration) {
+		t.Helper()
+		for id, b := range w.nodes {
+			got := b.keeper.Abreast()
+			if b == cut && (got < least || got > most) {
+				t.Errorf("%s: %s, which was cut off, is abreast for %v, want %v to %v", what, id, got, least, most)
+			}
+			if b != cut && got < 30*time.Second {
+				t.Errorf("%s: %s is abreast for %v", what, id, got)
+			}
+		}
+	}
+	look("at first", 30*time.Second, time.Hour)
+	cut.cut = true
+	w.run(2 * time.Minute)
+	look("while it is cut off", 0, 0)
+	cut.cut = false
+	w.run(20 * time.Second)
+	look("when it is back", time.Second, 20*time.Second)
+}

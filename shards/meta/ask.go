@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
-	"sync"
 )
 
 // Service is the name of the calls between keepers, and MaxQuestion their size.
@@ -32,6 +31,7 @@ type question struct {
 	Command []byte           `json:"command,omitempty"` // for the leader of meta to propose
 	Look    *int             `json:"look,omitempty"`    // a shard: how much of it is there?
 	Open    *Own             `json:"open,omitempty"`    // is that replica open there?
+	Term    uint64           `json:"term,omitempty"`    // then: of the group that it is to be a member of
 }
 
 // reports tells whether a question is what a node says of itself in each round: no
@@ -96,10 +96,10 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 		r.Kept, r.Leads, r.Group = here.kept, here.leads, here.group
 	}
 	if q.Open != nil {
-		r.Open = k.isOpen(*q.Open) && !k.strange(*q.Open, from)
+		r.Open = k.isOpen(*q.Open) && k.knows(from) && !k.strange(*q.Open, from, q.Term)
 	}
 	if m := k.Map(); m != nil && (m.Revision > q.Revision || q.Generation > 0 && m.Generation() > q.Generation) {
-		r.Map, r.Generation = m.Encode(), max(r.Generation, m.Generation())
+		r.Map, r.Generation = k.encoded(m), max(r.Generation, m.Generation())
 	}
 	return marshal(r), nil
 }
@@ -285,22 +285,58 @@ func (k *Keeper) report(ctx context.Context) error {
 }
 
 // announce has the nodes that keep no replica of meta hear of a newer map at once,
-// while it is led here; in their rounds they would a second later.
+// while it is led here; in their rounds they would a second later. Many maps in a
+// moment are told of together. Who does not answer is waited for by nobody else.
 func (k *Keeper) announce() {
 	m := k.Map()
 	if m == nil || m.Revision == k.announced || !k.leads() {
 		return
 	}
 	k.announced = m.Revision
-	ctx, cancel := context.WithTimeout(k.ctx, round)
-	defer cancel()
-	var all sync.WaitGroup
+	told := false
 	for id, p := range k.o.Neighbours.Peers() {
 		if id != k.o.Self && p.Alive && !m.Shards[0].keeps(id) {
-			all.Go(func() { _, _ = k.ask(ctx, id, question{Revision: m.Revision}) }) // unheard, it asks in its round
+			k.announceTo(id, m.Revision)
+			told = true
 		}
 	}
-	all.Wait()
+	if told {
+		k.rest(hurry, nil)
+	}
+}
+
+// announceTo tells a node of a revision, unless it has not answered yet what it was
+// told before: then it asks for the newest map as soon as it hears, or in its round.
+func (k *Keeper) announceTo(node string, revision uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.telling[node] {
+		return
+	}
+	k.telling[node] = true
+	k.start(func() {
+		ctx, cancel := context.WithTimeout(k.ctx, round)
+		defer cancel()
+		_, _ = k.ask(ctx, node, question{Revision: revision})
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		delete(k.telling, node)
+	})
+}
+
+// encoded is the map as it is sent: a crowd asks for the same one.
+func (k *Keeper) encoded(m *Map) []byte {
+	k.mu.Lock()
+	of, b := k.coded.of, k.coded.bytes
+	k.mu.Unlock()
+	if of == m {
+		return b
+	}
+	b = m.Encode()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.coded.of, k.coded.bytes = m, b
+	return b
 }
 
 // name puts into a report what this node names, if the leader does not have it.

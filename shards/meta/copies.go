@@ -23,12 +23,13 @@ type Kept struct {
 }
 
 const (
-	lookTime = time.Second // for another node to say what it knows
-	mostRuns = 256         // that nobody has acknowledged; more, and the node begins anew
+	lookTime  = time.Second // for another node to say what it knows
+	mostRuns  = 256         // that nobody has acknowledged; more, and the node begins anew
+	priorRuns = 32          // that are kept beside them: a recovered map may have an earlier one
 )
 
 // runsFile keeps the numbers of the runs of the node that the map may know of last:
-// the one that the map of its directory has, and those since.
+// the one that the map of its directory has, those since, and some before.
 const runsFile = "runs.json"
 
 type runs struct {
@@ -47,11 +48,15 @@ func countRun(f files, m *Map, self string, run uint64) ([]uint64, error) {
 	}
 	all := known.Runs
 	if m != nil {
-		last := m.Nodes[self].Run
-		all = slices.DeleteFunc(append([]uint64{last}, all...), func(r uint64) bool { return r < last })
+		all = append([]uint64{m.Nodes[self].Run}, all...)
 	}
+	all = append(all, run)
 	slices.Sort(all)
-	all = slices.Compact(append(all, run))
+	all = slices.Compact(all)
+	if m != nil {
+		last, _ := slices.BinarySearch(all, m.Nodes[self].Run)
+		all = all[max(0, last-priorRuns):]
+	}
 	all = all[max(0, len(all)-mostRuns):]
 	if err := f.write(runsFile, append(encode(runs{all}), '\n')); err != nil {
 		return nil, fmt.Errorf("count the node's runs: %w", err)

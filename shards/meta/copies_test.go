@@ -109,7 +109,7 @@ func TestSituationOlderCopyOfTheOnlyReplica(t *testing.T) {
 }
 
 // TestRunsAreRemembered: a run that nobody has acknowledged is not forgotten by
-// those that follow, and what is acknowledged ends the list.
+// those that follow, and what is acknowledged ends the list, but for some before it.
 func TestRunsAreRemembered(t *testing.T) {
 	b := &box{disk: map[string][]byte{}}
 	at := func(last uint64) *Map { return &Map{Nodes: map[string]Node{"a": {Run: last}}} }
@@ -117,11 +117,17 @@ func TestRunsAreRemembered(t *testing.T) {
 		last, run uint64
 		want      []uint64
 	}{
-		{0, 1, []uint64{0, 1}}, {0, 2, []uint64{0, 1, 2}}, {1, 5, []uint64{1, 2, 5}}, {5, 6, []uint64{5, 6}},
+		{0, 1, []uint64{0, 1}}, {0, 2, []uint64{0, 1, 2}}, {1, 5, []uint64{0, 1, 2, 5}}, {5, 6, []uint64{0, 1, 2, 5, 6}},
 	} {
 		got, err := countRun(b, at(c.last), "a", c.run)
 		if err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("run %d, %d is acknowledged: %v, %v", c.run, c.last, got, err)
+		}
+	}
+	for run := uint64(7); run < 100; run++ {
+		got, err := countRun(b, at(run-1), "a", run)
+		if want := min(int(run)-1, priorRuns+2); err != nil || len(got) != want || got[len(got)-1] != run || got[len(got)-2] != run-1 {
+			t.Fatalf("run %d: %d are kept, want %d: %v, %v", run, len(got), want, got, err)
 		}
 	}
 	for run := uint64(100); run < 100+2*mostRuns; run++ {

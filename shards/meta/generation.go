@@ -79,7 +79,7 @@ func (k *Keeper) heed(generation uint32, of string) {
 func (k *Keeper) givesWay(was, now *Map) {
 	switch {
 	case was == nil || was.Generation() >= now.Generation() || now.Shards[0].Founder == k.o.Self:
-	case was.Generation()>>nodeBits == now.Generation()>>nodeBits:
+	case was.Generation()>>nodeBits == now.Generation()>>nodeBits && was.Generation()>>nodeBits > 0: // older programs counted from 1
 		k.o.Log.Error("shard 0 was recovered on two nodes, and this one gives way: what was decided on its side since then is lost; look at starling members and starling backends, and decide it again",
 			"generation", was.Generation(), "revision", was.Revision, "recovered", was.name(was.Shards[0].Founder), "later", now.Generation(), "stands", now.name(now.Shards[0].Founder))
 	default:
@@ -111,15 +111,18 @@ func (k *Keeper) outlives(st Status) bool {
 // strange tells whether a replica of this node is of another group than that of the
 // leader who asks for it, though of one shard and incarnation: two generations
 // have made it anew, each on its own. With what it promised there it must not be
-// a member here, and gets another life.
-func (k *Keeper) strange(r Own, leader string) bool {
+// a member here, and gets another life; not while its own group is led and of a later
+// term, as of a leader that does not know yet that it is none any more.
+func (k *Keeper) strange(r Own, leader string, term uint64) bool {
 	st, open := k.o.Groups.Status(r.Shard)
 	if !open || st.Incarnation != r.Incarnation || len(st.Members) == 0 || slices.ContainsFunc(st.Members, func(m MemberStatus) bool { return m.Node == leader }) {
 		return false
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.doubted[r.id()] = true
+	if st.Leader == "" || term >= st.Term {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.doubted[r.id()] = true
+	}
 	return true
 }
 

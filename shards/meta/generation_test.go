@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
@@ -319,5 +320,64 @@ func TestSituationRecoveredAlready(t *testing.T) {
 			t.Errorf("alone it begins generation %d, and %d was there", m.Generation(), of)
 		}
 		w.split = nil
+	}
+}
+
+// TestWhoMayDoubtAReplica: a node that is none of the cluster, and one that leads in an
+// earlier term than the group's leader, take no voter's life; one that leads in a later
+// term, of another group, does.
+func TestWhoMayDoubtAReplica(t *testing.T) {
+	w := begin(t, 1, 4, 4)
+	var b *box
+	var r Own
+	other := ""
+	for shard := 1; other == ""; shard++ { // one that has a node without a replica of it
+		s := w.newest().Shards[shard]
+		for _, id := range w.ids() {
+			if !s.keeps(id) {
+				other = id
+			}
+		}
+		b = w.nodes[s.Replicas[0].Node]
+		r = Own{Shard: shard, Incarnation: s.Incarnation, Life: s.Replicas[0].Life}
+	}
+	st, open := b.Status(r.Shard)
+	if !open || st.Leader == "" {
+		t.Fatalf("open %v, led by %q", open, st.Leader)
+	}
+	for _, c := range []struct {
+		what, from string
+		term       uint64
+		doubted    bool
+	}{
+		{"a stranger", "stranger", st.Term + 1, false},
+		{"a leader that is none any more", other, st.Term - 1, false},
+		{"a program that tells no term", other, 0, false},
+		{"a leader of another group", other, st.Term + 1, true},
+	} {
+		if got := w.ask(t, b.id, c.from, question{Open: &r, Term: c.term}); got.Open || b.keeper.doubts(r) != c.doubted {
+			t.Errorf("%s: open %v, doubted %v", c.what, got.Open, b.keeper.doubts(r))
+		}
+	}
+}
+
+// TestGivingWayIsSaid: that two recoveries met is said of two of one round, and not
+// of the numbers that older programs gave.
+func TestGivingWayIsSaid(t *testing.T) {
+	for _, c := range []struct {
+		was, now uint32
+		want     string
+	}{
+		{1<<nodeBits | 3, 1<<nodeBits | 7, "recovered on two nodes"},
+		{1<<nodeBits | 3, 2<<nodeBits | 1, "goes on with it"},
+		{1, 2, "goes on with it"},
+		{1, 1<<nodeBits | 7, "goes on with it"},
+	} {
+		var said strings.Builder
+		k := &Keeper{o: Options{Self: "a", Log: slog.New(slog.NewTextHandler(&said, nil))}}
+		of := func(generation uint32) *Map { return &Map{Shards: []Shard{{Incarnation: generation, Founder: "b"}}} }
+		if k.givesWay(of(c.was), of(c.now)); !strings.Contains(said.String(), c.want) {
+			t.Errorf("generation %d after %d: %s", c.now, c.was, said.String())
+		}
 	}
 }

@@ -88,7 +88,12 @@ type Keeper struct {
 		of      *Map
 		leaders []string
 	}
-	generation uint32 // of meta, the latest heard of
+	generation uint32          // of meta, the latest heard of
+	telling    map[string]bool // nodes that are being told of a newer map
+	coded      struct {        // the map that was sent last, as it is sent
+		of    *Map
+		bytes []byte
+	}
 
 	announced uint64 // the revision of a map; announce alone uses it
 	reign     uint32 // generation of meta that who leads it has said at this node's start; LookBack sets it, resurrect reads it
@@ -116,7 +121,7 @@ func NewKeeper(o Options) (*Keeper, error) {
 	if o.files == nil {
 		o.files = directory(o.Dir)
 	}
-	k := &Keeper{o: o, gone: make(map[string]time.Duration), failed: make(map[Own]time.Duration), open: make(map[int]Own), paces: make(map[int]pace), busy: make(map[int]bool), stands: make(map[int]stand)}
+	k := &Keeper{o: o, gone: make(map[string]time.Duration), failed: make(map[Own]time.Duration), open: make(map[int]Own), paces: make(map[int]pace), busy: make(map[int]bool), stands: make(map[int]stand), telling: make(map[string]bool)}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	for range k.looks() {
 		k.nudges = append(k.nudges, make(chan struct{}, 1))

@@ -81,6 +81,22 @@ func (m *Map) foreign(o Own) bool {
 	return m.Generation() > 1 && o.Map < uint64(m.Generation())*leap
 }
 
+// runs tells whether one of a node's replicas, own, is to be open: that of its shard's
+// incarnation; or, after a recovery from a map that may not know of the last ones, the
+// latest that ever ran here, until some group of the shard says how it is.
+func (m *Map) runs(r Own, own []Own) bool {
+	s := m.Shards[min(r.Shard, len(m.Shards)-1)]
+	last := s.Incarnation
+	if s.Step != nil && s.Step.Kind == Regain {
+		for _, o := range own {
+			if o.Shard == r.Shard && !o.Again && m.foreign(o) {
+				last = max(last, o.Incarnation)
+			}
+		}
+	}
+	return r.Incarnation == last
+}
+
 // settled tells whether a node is to have a replica of a shard as its group is by now.
 // What it has of a later incarnation, which only a generation that gave way knew, is
 // in the way then: were it more than a remnant, its leader would have said so.

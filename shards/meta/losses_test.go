@@ -77,6 +77,7 @@ func lose(t *testing.T, seed uint64) *losses {
 		}
 	}
 	w.say("quiet")
+	w.tick() // of who has just started nobody knows
 	w.until("nobody is set aside after quiet", 5*time.Minute, func() error { w.operate(); return w.restless() })
 	last := w.now
 	w.until("all is well after quiet", time.Hour, func() error {
@@ -229,7 +230,7 @@ func (w *losses) candidates() (all []*box) {
 // follows those that were recovered without it, if it hears of any, and who leads meta.
 func (w *losses) begins(b *box) {
 	led := slices.ContainsFunc(w.ids(), func(id string) bool { o := w.nodes[id]; return o != b && o.up && !o.cut && o.keeper.leads() })
-	m := b.keeper.Map()
+	m, heard := b.keeper.Map(), b.keeper.latest()
 	next, from := b.recover(), m.Revision
 	for id, o := range w.nodes { // what others have of the same generation it hears of first
 		if have := o.keeper.Map(); id != b.id && !o.mute && b.reaches(o) && have != nil && have.Generation() == m.Generation() {
@@ -240,7 +241,7 @@ func (w *losses) begins(b *box) {
 	now := b.keeper.Map().Generation()
 	w.say("meta is recovered on %s, of generation %d and revision %d, as generation %d; it has %d", b.id, m.Generation(), m.Revision, next, now)
 	switch {
-	case now <= m.Generation() && led:
+	case now <= m.Generation() && (led || b.keeper.latest() > max(heard, m.Generation())): // or gossip names a later one, of a node that was lost just now
 		w.refused++
 		return
 	case now <= m.Generation():

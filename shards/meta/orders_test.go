@@ -125,3 +125,74 @@ func TestSituationOrderIsStale(t *testing.T) {
 		}
 	})
 }
+
+// TestSituationRecoveredFromBeforeAReset: meta is recovered from a map that does not
+// know that a shard was made anew, and all nodes that have it have started since. They
+// bring it back: none of what was bound in it is lost.
+func TestSituationRecoveredFromBeforeAReset(t *testing.T) {
+	w := begin(t, 1, 8, 12)
+	w.run(30 * time.Second)
+	shard, rest := w.besideMeta()
+	before := w.newest().Shards[shard]
+	late := w.nodes[w.newest().Shards[0].Replicas[0].Node]
+	w.split = map[string]bool{late.id: true}
+	w.run(10 * time.Second)
+	w.nodes[rest[0]].stop()
+	w.nodes[rest[1]].stop()
+	w.acked[[2]int{shard, int(before.Incarnation)}] = nil // only part of it is left
+	w.run(3 * time.Second)
+	w.reset(shard, false)
+	w.until("it is made anew", 2*time.Minute, func() error {
+		if s := w.newest().Shards[shard]; s.Phase != Ready || s.Incarnation != before.Incarnation+1 {
+			return fmt.Errorf("it is %+v", s)
+		}
+		return nil
+	})
+	w.nodes[rest[0]].start()
+	w.nodes[rest[1]].start()
+	w.until("it has its replicas", 5*time.Minute, func() error { return w.settled(shard) })
+	w.run(10 * time.Second)
+	id := [2]int{shard, int(before.Incarnation) + 1}
+	bound := len(w.acked[id])
+	next := late.recover()
+	w.until("the late one decides", time.Minute, func() error { return late.decides("late") })
+	for _, b := range w.nodes {
+		if b != late {
+			b.stop()
+		}
+	}
+	w.split = nil
+	for _, b := range w.nodes {
+		if b != late {
+			b.start()
+		}
+	}
+	w.until("the shard that was made anew is led again", 2*time.Minute, func() error {
+		if l := w.leads(shard); l == nil || l.own.Incarnation != before.Incarnation+1 {
+			return errors.New("it is not")
+		}
+		return w.settled(shard)
+	})
+	if m := w.newest(); m.Generation() != next || bound == 0 || len(w.acked[id]) < bound {
+		t.Errorf("generation %d; %d were bound, now %d", m.Generation(), bound, len(w.acked[id]))
+	}
+	w.until("all is well", 20*time.Minute, w.well)
+}
+
+// besideMeta is a shard that has its replicas on nodes that keep none of meta, and these.
+func (w *world) besideMeta() (shard int, nodes []string) {
+	m := w.newest()
+	for i, s := range m.Shards[1:] {
+		nodes = nil
+		for _, r := range s.Replicas {
+			if !m.Shards[0].keeps(r.Node) {
+				nodes = append(nodes, r.Node)
+			}
+		}
+		if len(nodes) == 3 {
+			return i + 1, nodes
+		}
+	}
+	w.t.Fatal("no shard is beside meta's nodes")
+	return 0, nil
+}

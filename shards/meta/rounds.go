@@ -90,9 +90,10 @@ func (k *Keeper) place(ctx context.Context) {
 			k.o.Log.Error("a replica of this node is not as it should be; it is tried again", "shard", e.Own.Shard, "errand", string(e.Do), "err", err)
 		}
 	}
-	for _, r := range k.Own() {
-		switch s := m.Shards[min(r.Shard, len(m.Shards)-1)]; {
-		case s.Incarnation != r.Incarnation:
+	own := k.Own()
+	for _, r := range own {
+		switch {
+		case !m.runs(r, own):
 		case k.doubts(r):
 			k.distrust(ctx, r)
 		case !k.isOpen(r):
@@ -137,6 +138,9 @@ func (k *Keeper) do(ctx context.Context, e Errand) error {
 		k.o.Host.Close(ctx, r)
 		k.shut(r)
 		return nil
+	}
+	if m := k.Map(); m != nil && r.Shard < len(m.Shards) && r.Incarnation > m.Shards[r.Shard].Incarnation {
+		k.o.Log.Warn("what is left of a later life of the shard, which the generation that gave way had made, is deleted: the shard goes on as the life that leads; sessions that only the later one knew are bound anew", "shard", r.Shard, "incarnation", r.Incarnation, "stands", m.Shards[r.Shard].Incarnation)
 	}
 	if err := k.o.Host.Delete(ctx, r); err != nil {
 		return err
@@ -364,7 +368,8 @@ func (k *Keeper) mayHand(m *Map, shard int, to string) bool {
 func (k *Keeper) awaits(ctx context.Context, shard int, a Action) bool {
 	m := k.Map()
 	r := Own{Shard: shard, Incarnation: m.Shards[shard].Incarnation, Life: a.Life}
-	answer, err := k.ask(ctx, a.Node, question{Revision: m.Revision, Open: &r})
+	st, _ := k.o.Groups.Status(shard)
+	answer, err := k.ask(ctx, a.Node, question{Revision: m.Revision, Open: &r, Term: st.Term})
 	return err == nil && answer.Open
 }
 

@@ -59,6 +59,13 @@ type Process struct {
 // Start starts one by that configuration file, in which the named test calls Run. What
 // the process says of errors goes where log says; nil: nowhere.
 func Start(test, config string, log io.Writer) (*Process, error) {
+	return start(test, config, log, readyTime)
+}
+
+// readyTime is for a node to be ready; one that hangs is killed.
+const readyTime = 2 * time.Minute
+
+func start(test, config string, log io.Writer, limit time.Duration) (*Process, error) {
 	p := &Process{cmd: exec.Command(os.Args[0], "-test.run=^"+test+"$")}
 	p.cmd.Env = append(os.Environ(), variable+"="+config)
 	p.cmd.Stderr = log
@@ -74,12 +81,14 @@ func Start(test, config string, log io.Writer) (*Process, error) {
 		return nil, err
 	}
 	p.in, p.Process = in, p.cmd.Process
+	late := time.AfterFunc(limit, func() { _ = p.cmd.Process.Kill() })
+	defer late.Stop()
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if n, _ := fmt.Sscanf(lines.Text(), "ready %s %s", &p.Proxy, &p.Admin); n == 2 {
 			return p, nil
 		}
 	}
-	return nil, errors.Join(errors.New("a node of its own has ended before it was ready"), p.End())
+	return nil, errors.Join(fmt.Errorf("a node of its own has ended before it was ready, or was not within %v", limit), p.End())
 }
 
 // End has the node end within a second or so, and waits for it.

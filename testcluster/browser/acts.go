@@ -55,6 +55,25 @@ func (l *looker) policies() {
 	l.until("it does again", `const s = document.querySelector(".pool p").textContent; if (dialog.open || !s.includes("Chosen by p2c")) return s + dialog.textContent;`)
 }
 
+// planted has the page hear what nodes rarely say: plant changes an answer, refuse puts
+// a refusal in its place, and again ends both.
+const planted = `
+	if (window.again) window.again();
+	const real = window.fetch, plants = [];
+	window.again = () => { window.fetch = real; };
+	const plant = (at, change) => plants.push({ at, change });
+	const refuse = (at, message) => plants.push({ at, message });
+	window.fetch = async (url, how) => {
+		let answer = await real(url, how);
+		for (const p of plants.filter((p) => String(url).includes(p.at))) {
+			if (p.message) return new Response(JSON.stringify({ error: { message: p.message } }), { status: 409 });
+			const said = await answer.json();
+			p.change(said);
+			answer = new Response(JSON.stringify(said));
+		}
+		return answer;
+	};`
+
 // whole looks at what the page tells of the other nodes.
 func (l *looker) whole() {
 	l.until("every node says for how long it is up, and what it carries", `
@@ -88,6 +107,35 @@ func (l *looker) whole() {
 		if (!document.querySelector("#notices").textContent.includes("n2 does not answer: it did not answer within 2s")) return document.querySelector("#notices").textContent;`)
 	l.t.add("it answers again", l.run(`window.again()`))
 	l.until("and has its figures", `if (!/^\d/.test(cell("#members", "n2", "Streams")) || cell("#members", "n2", "State") !== "alive") return row("#members", "n2").textContent;`)
+	l.t.add("n2 is of an older program", l.run(planted+`
+		plant("v1/members", (said) => { said.members.find((m) => m.name === "n2").level = 1; });
+		plant("status?scope=cluster", (said) => {
+			const older = said.nodes.find((n) => n.name === "n2");
+			delete older.status;
+			older.error = "it runs a program that cannot be asked this: upgrade it";
+		});`))
+	l.until("which is not that it does not answer", `
+		if (!cell("#members", "n2", "State").includes("runs an older program")) return cell("#members", "n2", "State");
+		const notices = document.querySelector("#notices").textContent;
+		if (!notices.includes("n2 says nothing of itself: it runs a program") || notices.includes("n2 does not answer")) return notices;`)
+	l.t.add("it is of this one", l.run(`window.again()`))
+	l.until("it has its figures again", `if (!/^\d/.test(cell("#members", "n2", "Streams"))) return row("#members", "n2").textContent;`)
+	l.t.add("the nodes cannot all be asked", l.run(planted+`
+		refuse("scope=cluster", "too much is asked for");`))
+	l.until("that is said, and what was known stays", `
+		const notices = document.querySelector("#notices").textContent;
+		if (!notices.includes("could not all be asked: too much is asked for. What is shown of them is of")) return notices;
+		if (!/^\d/.test(cell("#members", "n2", "Streams"))) return row("#members", "n2").textContent;`)
+	l.t.add("streams of like names", l.run(planted+`
+		plant("v1/streams", (said) => {
+			const one = { ...said.streams[0] };
+			said.streams = [{ ...one, node: "lb-1", id: "12" }, { ...one, node: "lb-11", id: "2" }, { ...one, node: "lb-1", id: "12", pid: 7 }];
+		});`))
+	l.until("each is there", `
+		const rows = all("#running tbody tr").map((r) => r.querySelector('[data-name="Node"]').textContent);
+		if (rows.join() !== "lb-1,lb-11,lb-1, its older process") return rows.join();
+		if (document.querySelector("#notices").textContent.includes("could not all be asked")) return "it is said still that the nodes could not be asked";`)
+	l.t.add("all is as it is", l.run(`window.again()`))
 	l.t.add("choose events but for leaders and steps", l.run(`const s = document.querySelector("#filter select"); s.value = "-"; s.dispatchEvent(new Event("input", { bubbles: true }))`))
 	l.until("what people did and what became of it is left", `
 		const kinds = new Set(all("#log li:not([hidden]) b").map((b) => b.textContent));

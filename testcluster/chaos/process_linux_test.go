@@ -47,8 +47,14 @@ func TestHeirsAreEnded(t *testing.T) {
 	if err := ours.Wait(); err == nil || ours.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Errorf("the heir ended by %v", err)
 	}
-	if err := other.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Errorf("another process: %v", err)
+	if err := other.Process.Signal(syscall.SIGTERM); err != nil { // what has ended takes signals until it is waited for
+		t.Fatal(err)
+	}
+	if err := other.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Wait(); other.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+		t.Errorf("another process ended before it was told to: %v", err)
 	}
 }
 

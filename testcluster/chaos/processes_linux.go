@@ -286,7 +286,7 @@ func follower(ctx context.Context, m *member, c *child, admin *client.Client) (p
 		var s api.Status
 		one, done := context.WithTimeout(ctx, glanceTime)
 		err := admin.Get(one, &s, "status")
-		if done(); err == nil && s.Node.Name == m.name && s.Node.PID != c.process.Pid {
+		if done(); err == nil && s.Node.Name == m.name && s.Node.PID > 0 && s.Node.PID != c.process.Pid {
 			return s.Node.PID
 		}
 		if !pause(ctx, lookEvery) {

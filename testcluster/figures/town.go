@@ -25,6 +25,7 @@ const (
 // all, but for gossip, which it stands in for.
 type town struct {
 	nodes []*quorum.Quorum
+	lost  lost
 
 	mu    sync.Mutex // guards peers
 	peers map[string]quorum.Peer

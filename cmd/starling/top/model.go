@@ -18,9 +18,9 @@ type model struct {
 	every         time.Duration
 	width, height int
 
-	said   answers     // the last round that was answered
-	asked  bool        // there was one
-	err    error       // why there is no newer one
+	said   answers     // the last that came of each
+	asked  bool        // how the node is has come
+	err    error       // why some of it is not newer
 	events []api.Event // oldest first
 
 	whole    bool        // nodes and streams are asked of all
@@ -43,20 +43,20 @@ const (
 	nPages
 )
 
-func (m *model) Init() tea.Cmd { return m.ask }
+func (m *model) Init() tea.Cmd { return m.ask(false) }
 
 // Update takes a message.
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
-	case extra:
-		m.take(answers(msg))
-	case answers:
-		m.take(msg)
+	case round:
+		if m.take(msg); msg.extra {
+			return m, nil
+		}
 		return m, tea.Tick(m.every, func(time.Time) tea.Msg { return turn{} })
 	case turn:
-		return m, m.ask
+		return m, m.ask(false)
 	case happened:
 		if m.events = append(m.events, api.Event(msg)); len(m.events) > keptEvents {
 			m.events = slices.Delete(m.events, 0, 1)
@@ -65,28 +65,23 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if m.note = msg.what; msg.err != nil {
 			m.note = msg.err.Error()
 		}
-		return m, m.askOnce
+		return m, m.ask(true)
 	case tea.KeyPressMsg:
 		return m, m.press(msg)
 	}
 	return m, nil
 }
 
-func (m *model) take(a answers) {
-	if m.err = a.err; a.err == nil {
-		sorted(&a)
-		m.said, m.asked = a, true
+// take keeps what came; what did not stays as it was.
+func (m *model) take(r round) {
+	m.err = r.err
+	for _, put := range r.parts {
+		put(&m.said)
+		m.said.at = r.at
 	}
+	m.asked = !m.said.status.Node.Started.IsZero()
+	sorted(&m.said)
 }
-
-// askOnce is a round beside those that come by time.
-func (m *model) askOnce() tea.Msg {
-	a, _ := m.ask().(answers)
-	return extra(a)
-}
-
-// extra are answers that no next round follows.
-type extra answers
 
 // sorted has lists in an order that stays.
 func sorted(a *answers) {
@@ -112,7 +107,7 @@ func (m *model) press(key tea.KeyPressMsg) tea.Cmd {
 		m.turnTo((m.page + nPages - 1) % nPages)
 	case "c":
 		m.whole = !m.whole
-		return m.askOnce
+		return m.ask(true)
 	case "down", "j":
 		m.row[m.page]++
 	case "up", "k":

@@ -4,8 +4,10 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	"io"
+	"sync"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -25,9 +27,7 @@ type Node interface {
 // Asked is a node, and who asks all nodes by it.
 type Asked struct {
 	Node
-	All interface {
-		Get(ctx context.Context, v any, path ...string) error
-	}
+	All asker
 }
 
 const (
@@ -76,7 +76,7 @@ func follow(ctx context.Context, node Node, send func(tea.Msg)) {
 	}
 }
 
-// answers are what a node said in one round.
+// answers are what a node has said.
 type answers struct {
 	status   api.Status
 	backends api.Backends
@@ -84,8 +84,7 @@ type answers struct {
 	members  api.Members
 	shards   api.ShardList
 	streams  api.StreamList
-	at       time.Time
-	err      error
+	at       time.Time // when it was asked for the last that is here
 }
 
 type (
@@ -95,24 +94,68 @@ type (
 		what string
 		err  error
 	}
+	round struct { // what came of asking
+		parts []part
+		at    time.Time
+		err   error // why a part is missing
+		extra bool  // it was asked for beside the rounds that come by time
+	}
+	part func(*answers) // puts one answer in its place
 )
 
-// ask is one round.
-func (m *model) ask() tea.Msg {
-	ctx, cancel := context.WithTimeout(m.ctx, askTime)
-	defer cancel()
-	a := answers{at: time.Now()}
-	for _, q := range []struct {
-		into any
-		path string
-	}{{&a.status, "status"}, {&a.backends, "backends"}, {&a.pools, "pools"}, {&a.members, "members"}, {&a.shards, "shards"}, {&a.streams, "streams"}} {
-		ask := m.node.Get
-		if m.whole && (q.path == "status" || q.path == "streams") {
-			ask = m.node.All.Get
-		}
-		if a.err = ask(ctx, q.into, q.path); a.err != nil {
-			return a
-		}
+// asker is who is asked.
+type asker interface {
+	Get(ctx context.Context, v any, path ...string) error
+}
+
+// ask is one round. All is asked for at once: who is silent keeps one answer, and not
+// the others.
+func (m *model) ask(extra bool) tea.Cmd {
+	var one, all asker = m.node, m.node
+	if m.whole {
+		all = m.node.All
 	}
-	return a
+	parent := m.ctx
+	return func() tea.Msg {
+		ctx, cancel := context.WithTimeout(parent, askTime)
+		defer cancel()
+		r := round{at: time.Now(), extra: extra}
+		r.parts, r.err = together(
+			want(ctx, all, "status", func(a *answers) *api.Status { return &a.status }),
+			want(ctx, one, "backends", func(a *answers) *api.Backends { return &a.backends }),
+			want(ctx, one, "pools", func(a *answers) *api.Pools { return &a.pools }),
+			want(ctx, one, "members", func(a *answers) *api.Members { return &a.members }),
+			want(ctx, one, "shards", func(a *answers) *api.ShardList { return &a.shards }),
+			want(ctx, all, "streams", func(a *answers) *api.StreamList { return &a.streams }),
+		)
+		return r
+	}
+}
+
+// want asks for one part.
+func want[T any](ctx context.Context, of asker, path string, place func(*answers) *T) func() (part, error) {
+	return func() (part, error) {
+		var v T
+		if err := of.Get(ctx, &v, path); err != nil {
+			return nil, err
+		}
+		return func(a *answers) { *place(a) = v }, nil
+	}
+}
+
+// together is what came of all, and the first of what went wrong.
+func together(wants ...func() (part, error)) (parts []part, err error) {
+	came, errs := make([]part, len(wants)), make([]error, len(wants))
+	var tasks sync.WaitGroup
+	for i, ask := range wants {
+		tasks.Go(func() { came[i], errs[i] = ask() })
+	}
+	tasks.Wait()
+	for i, p := range came {
+		if p != nil {
+			parts = append(parts, p)
+		}
+		err = cmp.Or(err, errs[i])
+	}
+	return parts, err
 }

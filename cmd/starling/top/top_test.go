@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -78,12 +79,12 @@ func seen(t *testing.T, f *fake, width, height int) *model {
 	t.Helper()
 	m := &model{ctx: t.Context(), node: Asked{f, f.all}, every: time.Second}
 	m.send(tea.WindowSizeMsg{Width: width, Height: height})
-	a, ok := m.ask().(answers)
-	if !ok || a.err != nil {
-		t.Fatalf("answers: %v", a.err)
+	r, ok := m.ask(false)().(round)
+	if !ok || r.err != nil {
+		t.Fatalf("answers: %v", r.err)
 	}
-	a.at = at()
-	m.send(a)
+	r.at = at()
+	m.send(r)
 	shard := 3
 	m.send(happened{Kind: api.LeaderEvent, Time: at().Add(-time.Second), Shard: &shard, From: "lb-1", To: "lb-2", Reason: "term 4"})
 	m.send(happened{Kind: api.StateEvent, Time: at(), Pool: "llm", Backend: "b2", From: "active", To: "ejected", Reason: "5 failures in a row, the last: no connection could be made"})
@@ -218,7 +219,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("a refusal is not shown:\n%s", m.bare())
 	}
 	m.pressed("down")
-	m.send(m.ask())
+	m.send(m.ask(false)())
 	if text := m.bare(); !strings.Contains(text, "no node answers") || !strings.Contains(text, "b3") {
 		t.Errorf("without an answer the last one stays, and it is said:\n%s", text)
 	}
@@ -264,6 +265,71 @@ func TestAllNodes(t *testing.T) {
 	m.send(m.pressed("c")())
 	if text := m.bare(); strings.Contains(text, "lb-2") || !strings.Contains(text, "192.0.2.7") {
 		t.Errorf("this node's again:\n%s", text)
+	}
+}
+
+// silent answers all questions but one.
+type silent struct {
+	*fake
+	at string
+}
+
+func (s silent) Get(ctx context.Context, v any, path ...string) error {
+	if path[0] == s.at {
+		<-ctx.Done()
+		return fmt.Errorf("%s: %w", s.at, ctx.Err())
+	}
+	return s.fake.Get(ctx, v, path...)
+}
+
+// slow answers as nodes do that wait for another one in vain.
+type slow struct{ *fake }
+
+func (s slow) Get(ctx context.Context, v any, path ...string) error {
+	select {
+	case <-time.After(3 * time.Second):
+		return s.fake.Get(ctx, v, path...)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Who is silent holds nobody up: all is asked for at once, and what comes is shown.
+func TestSilentNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &model{ctx: t.Context(), node: Asked{newFake(t), slow{newFake(t)}}, width: 80, height: 24, whole: true}
+		began := time.Now()
+		r := m.ask(false)().(round)
+		if took := time.Since(began); r.err != nil || len(r.parts) != 6 || took != 3*time.Second {
+			t.Errorf("%d parts after %v, %v", len(r.parts), took, r.err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		m := seen(t, f, 80, 24)
+		f.answers["backends"] = json.RawMessage(`{"backends":[{"id":"b9","pool":"llm","state":"active"}]}`)
+		m.whole, m.node.All = true, silent{f, "streams"}
+		m.send(m.ask(false)())
+		if text := m.bare(); !strings.Contains(text, "b9") || !strings.Contains(text, "streams: context deadline exceeded") {
+			t.Errorf("what came is not shown, or not what did not:\n%s", text)
+		}
+		if m.pressed("5"); !strings.Contains(m.bare(), "192.0.2.7") {
+			t.Errorf("the streams that were known are gone:\n%s", m.bare())
+		}
+	})
+}
+
+// Whom to ask is settled when a round begins: keys that are pressed meanwhile are for
+// the next one (and this test is for the race detector).
+func TestKeysWhileAsking(t *testing.T) {
+	f := newFake(t)
+	f.all = &fake{answers: map[string]json.RawMessage{}} // it would fail
+	m := seen(t, f, 80, 24)
+	ask, came := m.ask(false), make(chan tea.Msg)
+	go func() { came <- ask() }()
+	m.pressed("c")
+	if r := (<-came).(round); r.err != nil || !m.whole {
+		t.Errorf("a round that had begun asked others: %v", r.err)
 	}
 }
 

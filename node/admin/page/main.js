@@ -12,7 +12,8 @@ let asked = false, stop = new AbortController(), live = { on: false, why: "" }, 
 const often = ["status", "backends", "pools"], seldom = ["members", "shards"];
 
 // wide is asked of all nodes, by way of this one. Who is silent keeps that answer for a
-// while, and nothing else waits for it.
+// while, and nothing else waits for it. Where there is none the last one stays, and it is
+// said.
 let widely = false;
 async function wide() {
   if (widely) return;
@@ -20,9 +21,11 @@ async function wide() {
   const whole = find("#whose").elements.whole.value === "cluster";
   const [nodes, streams] = await Promise.allSettled([get("v1/status?scope=cluster"), get(whole ? "v1/streams?scope=cluster&limit=50" : "v1/streams?limit=50")]);
   widely = false;
-  latest.nodes = nodes.value?.nodes;
-  latest.streams = streams.value;
-  if (asked) view.show(latest, live);
+  if (nodes.value) latest.nodes = nodes.value.nodes;
+  if (streams.value) latest.streams = streams.value;
+  const failed = [nodes, streams].find((a) => a.status === "rejected");
+  latest.wide = { why: failed ? failed.reason.message : "", at: failed ? latest.wide?.at : Date.now() };
+  if (asked && !view.stale()) view.show(latest, live);
 }
 
 let busy = null, again = false;

@@ -100,25 +100,29 @@ export class View {
     document.body.classList.add("stale");
   }
 
-  show({ status, backends, pools, members, shards, nodes, streams }, live) {
+  // stale tells whether the node itself gave no answer the last time.
+  stale() { return document.body.classList.contains("stale"); }
+
+  show({ status, backends, pools, members, shards, nodes, streams, wide }, live) {
+    const older = olderThanThis(members?.members || []);
     const now = Date.now();
     this.#at = clock(now);
     this.status = status;
     document.body.classList.remove("stale");
     document.title = `${status.node.name} · starling`;
     say(find("#who"), `${status.node.name}${status.cluster.id ? " of cluster " + status.cluster.id.slice(0, 8) : ""} · ${status.node.version}`);
-    this.#notices(warnings(status, pools.pools, nodes || [], live));
+    this.#notices(warnings(status, pools.pools, nodes || [], older, wide, live));
     this.#tiles(status, backends.backends, pools.pools);
     this.#samples(now, status, backends.backends);
     this.#showPools(pools.pools, backends.backends);
-    if (members) this.members(members.members.map((m) => told(m, nodes || [])), (m) => m.id, "This node is alone.");
+    if (members) this.members(members.members.map((m) => told(m, nodes || [], older)), (m) => m.id, "This node is alone.");
     if (shards) {
       this.shards(shards.shards, (s) => s.id, "There are none: no pool has sessions, or there is no cluster yet.");
       say(find("#leads"), leads(shards.shards));
     }
     this.sessions(pools.pools, (p) => p.name);
-    if (streams) this.running(streams.streams, (s) => s.node + s.id, "Nothing runs.");
-    say(find("#counted"), (streams?.nodes || []).map((n) => `${n.name} ${n.error ? "does not answer" : count(n.count || 0)}`).join(" · "));
+    if (streams) this.running(streams.streams, (s) => `${s.node} ${s.pid || 0} ${s.id}`, "Nothing runs.");
+    say(find("#counted"), (streams?.nodes || []).map((n) => `${n.name} ${!n.error ? count(n.count || 0) : older.has(n.id) ? "cannot be asked" : "does not answer"}`).join(" · "));
     this.#ended((streams?.nodes && nodes || []).map((n) => n.status).filter(Boolean), status);
     const marks = this.#log.marks();
     for (const draw of this.#draw) draw(marks);
@@ -238,17 +242,25 @@ export class View {
   }
 }
 
+// olderThanThis are the nodes whose program is older than that of the node that is asked,
+// and may not know what it would be asked.
+function olderThanThis(members) {
+  const self = members.find((m) => m.self);
+  return new Set(members.filter((m) => self && m.level < self.level).map((m) => m.id));
+}
+
 // told is a node with what it said of itself; what an old answer says of one that is
 // dead counts no more.
-function told(m, nodes) {
+function told(m, nodes, older) {
   const one = nodes.find((n) => n.id === m.id);
-  return { ...m, said: one?.status, silent: one?.error && !["dead", "left"].includes(m.state) ? one.error : "" };
+  const silent = one?.error && !["dead", "left"].includes(m.state);
+  return { ...m, said: one?.status, quiet: !silent ? "" : older.has(m.id) ? "runs an older program" : "does not answer" };
 }
 
 // doing is what a node does besides carrying streams.
-function doing({ said, silent }) {
+function doing({ said, quiet }) {
   const list = [];
-  if (silent) list.push("does not answer");
+  if (quiet) list.push(quiet);
   if (said?.drain) list.push({ notice: "gives notice", turning_away: "turns streams away", cutting: "cuts streams" }[said.drain.phase] || "drains");
   else if (said?.not_ready) list.push("gets no traffic");
   const older = (said?.elders || []).reduce((n, e) => n + e.in_flight, 0);
@@ -272,10 +284,10 @@ function leads(shards) {
 }
 
 // warnings are what a person should know first.
-function warnings(s, pools, nodes, live) {
+function warnings(s, pools, nodes, older, wide, live) {
   const list = [...(s.faults || [])];
   for (const n of nodes) {
-    if (n.error && !["dead", "left"].includes(n.state)) list.push(`Node ${n.name} does not answer: ${n.error}.`);
+    if (n.error && !["dead", "left"].includes(n.state)) list.push(`Node ${n.name} ${older.has(n.id) ? "says nothing of itself" : "does not answer"}: ${n.error}.`);
     for (const fault of n.self || !n.status ? [] : n.status.faults || []) list.push(`Node ${n.name}: ${fault}`);
   }
   if (s.not_ready && !s.drain) list.push(`This node gets no traffic: ${s.not_ready}.`);
@@ -284,6 +296,7 @@ function warnings(s, pools, nodes, live) {
   if (s.cluster.paused) list.push(`Nothing is repaired now: ${s.cluster.paused}.`);
   if (s.cluster.config_hashes > 1) list.push(`The nodes run ${s.cluster.config_hashes} different configurations.`);
   for (const p of pools) if (p.panic) list.push(`Pool ${p.name} is in panic: so few of its backends look well that health is ignored.`);
+  if (wide?.why) list.push(`The nodes could not all be asked: ${wide.why.replace(/\.$/, "")}. ${wide.at ? `What is shown of them is of ${clock(wide.at)}.` : "What is shown is what this node knows."}`);
   if (!live.on && live.why) list.push(`Events do not come (${live.why}); figures are asked for all the same.`);
   return list;
 }
