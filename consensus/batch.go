@@ -45,6 +45,13 @@ type proposal struct {
 	done    chan outcome
 }
 
+// flight is what an entry carries: commands, or none where it opens a term or tells
+// followers of commits.
+type flight struct {
+	batch   []*proposal
+	opening bool
+}
+
 type outcome struct {
 	result any
 	err    error
@@ -140,11 +147,11 @@ func (b *batcher) launch() {
 // fly sends entries until there is nothing to send.
 func (b *batcher) fly() {
 	for {
-		batch, ok := b.take()
+		f, ok := b.take()
 		if !ok {
 			return
 		}
-		r, err := b.send(batch)
+		r, err := b.send(f)
 		if err == nil && r.term == 0 {
 			err = errHalted // it is committed, so others may have done it
 		}
@@ -152,18 +159,18 @@ func (b *batcher) fly() {
 			b.l.applied(r.term)
 		} else {
 			err = b.l.translate(err)
-			if len(batch) == 0 { // the term is not open: who waits behind it had better ask again
+			if f.opening { // the term is not open: who waits behind it had better ask again
 				b.refuse(err)
 			}
 		}
-		for i, p := range batch {
+		for i, p := range f.batch {
 			if err != nil {
 				p.done <- outcome{err: err}
 			} else {
 				p.done <- outcome{result: r.each[i]}
 			}
 		}
-		b.gather(len(batch))
+		b.gather(len(f.batch))
 	}
 }
 
@@ -193,48 +200,47 @@ func (b *batcher) gather(answered int) {
 	b.full = nil
 }
 
-// take returns the next entry's commands; one may be due without any. It ends the
-// flight if nothing is due.
-func (b *batcher) take() (batch []*proposal, ok bool) {
+// take returns what flies next. It ends the flight if nothing is due.
+func (b *batcher) take() (f flight, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.opening && b.closed == nil {
 		b.opening = false
-		return nil, true
+		return flight{opening: true}, true
 	}
 	size := 0
 	for _, p := range b.queue {
-		if size += len(p.command); len(batch) == maxCommands || size > maxBatch && len(batch) > 0 {
+		if size += len(p.command); len(f.batch) == maxCommands || size > maxBatch && len(f.batch) > 0 {
 			break
 		}
 		p.sent = true
 		b.bytes -= len(p.command)
-		batch = append(batch, p)
+		f.batch = append(f.batch, p)
 	}
-	b.queue = slices.Delete(b.queue, 0, len(batch))
+	b.queue = slices.Delete(b.queue, 0, len(f.batch))
 	telling := b.telling && b.closed == nil
 	b.telling = false // whatever goes out now says it
-	if len(batch) == 0 && !telling {
+	if len(f.batch) == 0 && !telling {
 		b.flying = false
 		if b.idle != nil {
 			close(b.idle)
 			b.idle = nil
 		}
 	}
-	return batch, len(batch) > 0 || telling
+	return f, len(f.batch) > 0 || telling
 }
 
 // send waits for the entry to be applied here, or to fail. It can wait for long
 // where the disk stalls, never for ever: Raft answers when it loses its office.
-func (b *batcher) send(batch []*proposal) (results, error) {
-	commands := make([][]byte, len(batch))
-	for i, p := range batch {
+func (b *batcher) send(what flight) (results, error) {
+	commands := make([][]byte, len(what.batch))
+	for i, p := range what.batch {
 		commands[i] = p.command
 	}
 	began := now()
 	f := b.l.raft.Apply(encodeEntry(commands), enqueueTime)
 	err := b.l.outcome(f)
-	b.judge(err, len(batch) == 0)
+	b.judge(err, what.opening)
 	if err != nil {
 		return results{}, err
 	}

@@ -74,19 +74,16 @@ func TestSpread(t *testing.T) {
 		t.Run(fmt.Sprint(spread), func(t *testing.T) {
 			w := newTown(t, 3, withTimes(func(string) Timing { q := quick(); q.Commit = time.Hour; return q }))
 			w.open(1, three(), three()...)
+			if !spread {
+				w.unspread()
+				return
+			}
 			led := w.leader(1)
 			g := led.groups.Group(1)
 			if _, err := g.Propose(t.Context(), []byte("x")); err != nil {
 				t.Fatal(err)
 			}
 			before := g.current().raft.LastIndex()
-			if !spread {
-				lacks := func(n string) bool { return len(w.nodes[n].diary(1).all()) == 0 }
-				if !stays(2*quick().Heartbeat, func() bool { return slices.ContainsFunc(others(led.name), lacks) }) {
-					t.Error("all followers heard of the commit by themselves: is Spread still needed?")
-				}
-				return
-			}
 			for range 10 {
 				g.Spread()
 			}
@@ -97,6 +94,53 @@ func TestSpread(t *testing.T) {
 				t.Errorf("it took %d entries", more)
 			}
 		})
+	}
+}
+
+// unspread checks that without Spread a follower lacks a commit for some heartbeats. An
+// election tells of it, too: then another is looked at.
+func (w *town) unspread() {
+	w.t.Helper()
+	for i := range 10 {
+		led, line := w.leader(1), fmt.Sprint("x", i)
+		g := led.groups.Group(1)
+		term := g.State().Term
+		_, err := g.Propose(w.t.Context(), []byte(line))
+		lacks := func(n string) bool { return !slices.Contains(w.nodes[n].diary(1).all(), line) }
+		lack := err == nil && stays(2*quick().Heartbeat, func() bool { return slices.ContainsFunc(others(led.name), lacks) })
+		if now := g.State(); now.Term != term || !now.Led {
+			continue
+		}
+		if !lack {
+			w.t.Errorf("%v; or all followers heard of the commit by themselves: is Spread still needed?", err)
+		}
+		return
+	}
+	w.t.Error("leadership changed in each of ten tries")
+}
+
+// TestAFailedSpreadIsNobodys: a command that waits behind an entry that only tells is
+// refused for what becomes of itself. It was never sent, and may be tried elsewhere.
+func TestAFailedSpreadIsNobodys(t *testing.T) {
+	w := newTown(t, 3, withTimes(func(string) Timing {
+		q := quick()
+		q.Heartbeat, q.Lease, q.Commit = time.Second, time.Second, time.Hour
+		return q
+	}))
+	w.open(1, three(), three()...)
+	led := w.leader(1)
+	g := led.groups.Group(1)
+	before := g.current().raft.LastIndex()
+	w.net.part([]string{led.name}, others(led.name))
+	g.Spread()
+	w.eventually(func() string {
+		if g.current().raft.LastIndex() == before && g.State().Led {
+			return "the entry is not on its way"
+		}
+		return ""
+	})
+	if _, err := g.Propose(t.Context(), []byte("x")); !errors.As(err, new(*NotLeaderError)) || errors.Is(err, ErrUnknown) {
+		t.Errorf("what was never sent: %v", err)
 	}
 }
 

@@ -28,7 +28,7 @@ type Meta struct {
 	Failed     bool   // its disk has failed: it carries streams, and keeps nothing
 	Expect     uint8  // how many nodes it wants a new cluster to begin with; 0: it founds none
 	Sees       uint8  // and how many such nodes without a cluster it sees, itself included
-	Generation uint32 // how often what the cluster agrees on has begun, as far as it knows; 0: it knows of none
+	Generation uint32 // which beginning of what the cluster agrees on its map is of, the later the higher; 0: it has none
 }
 
 // Roles is what a node does beyond being a proxy.

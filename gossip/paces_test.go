@@ -106,3 +106,45 @@ func TestPaceIsNoBackend(t *testing.T) {
 		t.Errorf("pools: %v", got.paces)
 	}
 }
+
+// TestPacesStretchNothing: where the requests of many pools come and go, reports of
+// backends go out as often as ever, and a pace is news where it is two thirds off.
+func TestPacesStretchNothing(t *testing.T) {
+	for _, c := range []struct {
+		times float64
+		want  urgency
+	}{{1.4, calm}, {0.7, calm}, {1.8, soft}, {0.5, soft}} {
+		before, r := toEntry(backend.Report{Speed: 40}, time.Now()), backend.Report{ID: poolPrefix + "p", Speed: 40 * c.times}
+		if got := (spoken{entry: before}).change(r, toEntry(r, time.Now()), false, time.Now()); got != c.want {
+			t.Errorf("%v times as many requests: urgency %v, want %v", c.times, got, c.want)
+		}
+	}
+	inWorlds(t, 2, func(w *world) {
+		var n atomic.Int64
+		for i := range 2 {
+			d := newDesk(2)
+			c := w.make(i, func(_ *Config, o *Options) {
+				d.use(o)
+				o.Paces = func() map[string]float64 {
+					all := map[string]float64{}
+					for p := range 64 {
+						all[fmt.Sprint("p", p)] = 1 + 99*float64(n.Load()%2)
+					}
+					return all
+				}
+			})
+			w.nodes = append(w.nodes, c)
+			if err := c.Start(context.Background()); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+		w.within(5*time.Second, "membership", complete(w.nodes, 2))
+		for range 20 {
+			n.Add(1)
+			<-time.After(time.Second)
+			if got := time.Duration(w.nodes[0].speaker.interval.Load()); got != speakEvery {
+				w.t.Errorf("at 64 changed paces a second it speaks each %v", got)
+			}
+		}
+	})
+}

@@ -101,7 +101,7 @@ func (s spoken) change(r backend.Report, e entry, doubt bool, now time.Time) urg
 		return hard
 	case doubt && r.Heard > s.heard && now.Sub(s.at) >= softWait/2, looks() == hard:
 		return hard
-	case e.running != s.running, e.phantoms != s.phantoms, abs(int(e.speed)-int(s.speed)) >= 3:
+	case e.running != s.running, e.phantoms != s.phantoms, abs(int(e.speed)-int(s.speed)) >= speedSteps(r.ID):
 		return soft
 	}
 	return calm
@@ -155,7 +155,10 @@ func (c *Cluster) turn(nudged bool, now time.Time) {
 	}
 	s.looks = min(s.looks+1, maxLooks)
 	s.latest.Store(&snapshot{entries, c.laterChunk(false).seq})
-	c.stretch(said, 1+len(peers), now)
+	if said == 0 {
+		changed = nil
+	}
+	c.stretch(s.loads(changed), 1+len(peers), now)
 	c.greet(entries, all, now)
 	c.inquire(peers, now)
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"path/filepath"
 
 	"github.com/starling-lb/starling/shards/meta"
 )
@@ -25,6 +26,9 @@ func Recover(c Config) (*Recovery, error) {
 	}
 	return &Recovery{r, dir}, nil
 }
+
+// Order is the file that Do writes.
+func (r *Recovery) Order() string { return filepath.Join(r.dir.path, meta.OrderFile) }
 
 // Close lets go of the directory.
 func (r *Recovery) Close() error { return r.dir.close() }

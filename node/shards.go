@@ -13,6 +13,7 @@ import (
 	"github.com/starling-lb/starling/node/quorum"
 	"github.com/starling-lb/starling/proxy"
 	"github.com/starling-lb/starling/proxy/backend"
+	"github.com/starling-lb/starling/shards"
 	"github.com/starling-lb/starling/shards/meta"
 )
 
@@ -237,18 +238,20 @@ func shardOf(s quorum.Shard, name func(string) string, states map[string]backend
 	return entry
 }
 
-// digests are those of this node's own replica. A mark is what there was before its
-// entry.
+// digests are those of this node's own replica, after the form that they have. A mark is
+// what there was before its entry.
 func digests(s quorum.Shard) []api.Digest {
 	all := []api.Digest{}
 	for _, m := range s.Marks {
-		all = append(all, api.Digest{Applied: m.Index - 1, Digest: fmt.Sprintf("%016x", m.Digest)})
+		all = append(all, api.Digest{Applied: m.Index - 1, Digest: digestText(m)})
 	}
 	if s.Here.Index > 0 {
-		all = append(all, api.Digest{Applied: s.Here.Index, Digest: fmt.Sprintf("%016x", s.Here.Digest)})
+		all = append(all, api.Digest{Applied: s.Here.Index, Digest: digestText(s.Here)})
 	}
 	return all
 }
+
+func digestText(m shards.Mark) string { return fmt.Sprintf("%d-%016x", shards.DigestForm, m.Digest) }
 
 // memberStates is how each node is, by id.
 func (n *Node) memberStates() map[string]backend.MemberState {

@@ -17,6 +17,10 @@ const (
 	maxMarks  = 16
 )
 
+// DigestForm is how a digest is made: by head, weight and mix as they are. It is another
+// one once any of them is, for tables that are alike have unlike digests then.
+const DigestForm = 1
+
 // Digest is a number that two tables have in common only if they are alike, but for an
 // accident. It is no defence against who wants one.
 func (t *Table) Digest() uint64 {

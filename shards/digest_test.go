@@ -2,6 +2,7 @@ package shards
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"testing"
 )
@@ -69,5 +70,20 @@ func TestMarksPassHoles(t *testing.T) {
 	bind(m, 3*markEvery+5, 2)
 	if _, marks := m.Digests(); !slices.Equal(marks, []Mark{{3 * markEvery, before.Digest}}) {
 		t.Errorf("marks: %+v, before: %+v", marks, before)
+	}
+}
+
+// TestDigestForm: what a table comes to stays what it is, or the form has another
+// number: nodes of two versions are compared.
+func TestDigestForm(t *testing.T) {
+	m := NewMachine()
+	for i, c := range commands(7, 200) {
+		if _, err := m.Apply(3, uint64(i+1), [][]byte{c.encode()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now, _ := m.Digests()
+	if got := fmt.Sprintf("%d-%016x", DigestForm, now.Digest); got != "1-f43e4a3f44d68937" {
+		t.Errorf("the table comes to %s, want 1-f43e4a3f44d68937: where that is meant raise DigestForm, and write here what it is by now", got)
 	}
 }

@@ -131,30 +131,39 @@ func (r *Router) reconcile(s *section) {
 	r.begin(func() {
 		defer s.offering.Store(false)
 		offers := s.offers()
-		next := make(chan offer)
 		var all sync.WaitGroup
-		for range min(maxOffers, len(offers)) {
-			all.Go(func() {
-				for o := range next {
-					t := &Turn{r: r, s: s, session: o.session}
-					_, _, _ = t.put(r.ctx, question{ask: askBind, shard: s.shard, session: o.session, backend: o.backend}, r.Now()+askTime)
-				}
-			})
-		}
 		for _, o := range offers {
-			if !s.leased(r.Now()) || r.ctx.Err() != nil {
+			if !r.mayOffer() {
 				break
 			}
-			next <- o
+			if !s.leased(r.Now()) {
+				<-r.offers
+				break
+			}
+			all.Go(func() {
+				defer func() { <-r.offers }()
+				t := &Turn{r: r, s: s, session: o.session}
+				_, _, _ = t.put(r.ctx, question{ask: askBind, shard: s.shard, session: o.session, backend: o.backend}, r.Now()+askTime)
+			})
 		}
-		close(next)
 		all.Wait()
 	})
 }
 
-// maxOffers is how many choices of a shard are offered at a time: on a machine so busy
-// that an answer takes a second, one after the other they would take minutes.
-const maxOffers = 64
+// maxOffers is how many choices a node offers at a time, of all shards: on a machine so
+// busy that an answer takes a second, one after the other they would take minutes, and
+// all at once they would take the places of turns and renewals at a leader.
+const maxOffers = 128
+
+// mayOffer takes a place; false: the router ends.
+func (r *Router) mayOffer() bool {
+	select {
+	case r.offers <- struct{}{}:
+		return true
+	case <-r.ctx.Done():
+		return false
+	}
+}
 
 // offer is a choice that nobody has agreed to yet.
 type offer struct {

@@ -42,6 +42,7 @@ type Router struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 	wake   chan struct{} // one place: a renewal is due at once
+	offers chan struct{} // a place for each provisional choice that is offered just now
 	lives  atomic.Uint64 // of feeds
 	away   atomic.Bool   // another process is the node now: it is asked like any other
 
@@ -120,7 +121,7 @@ func NewRouter(o Options) *Router {
 	o = o.complete()
 	r := &Router{
 		Options: o, desk: newDesk(o), cache: NewCache(o.Most),
-		wake:  make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), offers: make(chan struct{}, maxOffers),
 		hints: make(map[uint32]string), follows: make(map[string]*follower), born: time.Now(),
 	}
 	r.setWatch(r.Now())

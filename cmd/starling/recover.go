@@ -23,8 +23,8 @@ func newRecover() *cobra.Command {
 			"that knows the highest revision, while that node does not run; then start it. The\n" +
 			"others hear of it and go on, also the lost ones, should they come back. Run it once,\n" +
 			"on one node only: of two, one gives way when they meet, and what its side has\n" +
-			"decided is lost. A node that hears at its start that the cluster was recovered on\n" +
-			"another one does not begin again, and follows.",
+			"decided is lost. A node that hears at its start that shard 0 has a leader, or was\n" +
+			"recovered on another node, drops the order, says so in its log, and follows.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return recoverMeta(c, path, yes) },
 	}
@@ -58,6 +58,9 @@ func recoverMeta(c *cobra.Command, path string, yes bool) (err error) {
 	if err := r.Do(); err != nil {
 		return err
 	}
+	fmt.Fprintf(w, "Ordered, in %s: move that file away to take it back. The start begins with the newest map\n"+
+		"that the nodes it meets have; if shard 0 is led, or was recovered on another node, it drops the order\n"+
+		"and says so in the log.\n", r.Order())
 	fmt.Fprintln(w, "Done. Start this node now.")
 	return nil
 }

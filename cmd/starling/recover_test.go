@@ -54,7 +54,7 @@ func TestRecover(t *testing.T) {
 	if after, _ := os.ReadFile(file); code != 1 || !strings.Contains(out, "What was agreed after that revision is lost") || !strings.Contains(errs, "nothing was changed") || string(after) != string(before) {
 		t.Errorf("without a yes: exit %d, %s%s", code, out, errs)
 	}
-	if code, out, errs := starling("recover", "--config", config, "--yes"); code != 0 || !strings.HasSuffix(out, "Done. Start this node now.\n") {
+	if code, out, errs := starling("recover", "--config", config, "--yes"); code != 0 || !strings.HasSuffix(out, "Done. Start this node now.\n") || !strings.Contains(out, filepath.Join(dir, "data", "recovery.json")) || !strings.Contains(out, "drops the order") {
 		t.Errorf("exit %d, %s%s", code, out, errs)
 	}
 	serve(func() {}) // it comes up

@@ -30,7 +30,7 @@ type Shard struct {
 // an index: replicas of one incarnation that are alike at an index have it in common.
 type Digest struct {
 	Applied uint64 `json:"applied"`
-	Digest  string `json:"digest"`
+	Digest  string `json:"digest"` // after a number and a dash: which says how it is made; only those of one are compared
 }
 
 // Replica is one member of a shard's group.

@@ -69,9 +69,9 @@ func countRun(f files, m *Map, self string, run uint64) ([]uint64, error) {
 // know, and goes on; so does who gets no answers in two seconds, or in ten where meta
 // is to begin again.
 func (k *Keeper) LookBack(ctx context.Context) {
-	most := 2 * lookTime
+	most, q := 2*lookTime, question{}
 	if k.Recovering() {
-		most = 10 * lookTime
+		most, q.Look = 10*lookTime, new(int) // who leads shard 0 says so
 	}
 	ctx, enough := context.WithTimeout(ctx, most)
 	defer enough()
@@ -81,11 +81,9 @@ func (k *Keeper) LookBack(ctx context.Context) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, lookTime)
-		r, err := k.ask(ctx, id, question{}) // what cannot be kept is told at the next one
+		r, _ := k.ask(ctx, id, q) // what cannot be kept is told at the next one
 		cancel()
-		if err == nil && r.Leader == id {
-			k.reign = max(k.reign, r.Generation)
-		}
+		k.reign = max(k.reign, r.Leads)
 	}
 }
 

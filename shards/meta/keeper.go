@@ -96,7 +96,7 @@ type Keeper struct {
 	}
 
 	announced uint64 // the revision of a map; announce alone uses it
-	reign     uint32 // generation of meta that who leads it has said at this node's start; LookBack sets it, resurrect reads it
+	reign     uint32 // the latest generation of meta that another leads, as LookBack heard for resurrect
 
 	busy   map[int]bool // shards whose next step is being taken
 	stands map[int]stand

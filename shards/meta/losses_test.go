@@ -41,7 +41,7 @@ func TestRandomLosses(t *testing.T) {
 	if s := os.Getenv("SEEDS"); s != "" {
 		seeds, _ = strconv.Atoi(s)
 	}
-	sum, all := &losses{}, []uint64{19, 12003} // in which two groups of one incarnation met, and a shard was lost on its way to other nodes
+	sum, all := &losses{}, []uint64{19, 12003, 79487028} // in which two groups of one incarnation met, a shard was lost on its way to other nodes, and a leader of an earlier generation answered who recovers
 	for i := range seeds {
 		all = append(all, first+uint64(i))
 	}
@@ -229,8 +229,11 @@ func (w *losses) candidates() (all []*box) {
 // begins has meta recovered on a node: what was decided up to its revision stays. It
 // follows those that were recovered without it, if it hears of any, and who leads meta.
 func (w *losses) begins(b *box) {
-	led := slices.ContainsFunc(w.ids(), func(id string) bool { o := w.nodes[id]; return o != b && o.up && !o.cut && o.keeper.leads() })
 	m, heard := b.keeper.Map(), b.keeper.latest()
+	led := slices.ContainsFunc(w.ids(), func(id string) bool {
+		o := w.nodes[id]
+		return o != b && o.up && !o.cut && o.keeper.leads() && o.keeper.Map().Generation() >= max(m.Generation(), heard)
+	})
 	next, from := b.recover(), m.Revision
 	for id, o := range w.nodes { // what others have of the same generation it hears of first
 		if have := o.keeper.Map(); id != b.id && !o.mute && b.reaches(o) && have != nil && have.Generation() == m.Generation() {

@@ -96,14 +96,14 @@ func (r *Recovery) Generation() uint32 { return r.after.Generation() }
 // it hears that others have, or that shard 0 is led.
 func (r *Recovery) Do() error {
 	p := &pending{From: r.from, Generation: r.Generation()}
-	if err := r.files.write(pendingFile, append(encode(p), '\n')); err != nil {
+	if err := r.files.write(OrderFile, append(encode(p), '\n')); err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
 	return nil
 }
 
-// pendingFile is a recovery that an operator has ordered, for the node's next start.
-const pendingFile = "recovery.json"
+// OrderFile is a recovery that an operator has ordered, for the node's next start.
+const OrderFile = "recovery.json"
 
 // pending is its content. What it begins with is looked at when it is done: until then
 // the node may hear of more.
@@ -113,7 +113,7 @@ type pending struct {
 }
 
 func loadPending(f files) (*pending, error) {
-	b, err := f.read(pendingFile)
+	b, err := f.read(OrderFile)
 	if err != nil || b == nil {
 		return &pending{}, err
 	}
@@ -122,7 +122,7 @@ func loadPending(f files) (*pending, error) {
 		err = fmt.Errorf("recovery %w: it is empty", errCode)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("load the recovery that was ordered: %v/%s: %w; move that file away and recover again", f, pendingFile, err)
+		return nil, fmt.Errorf("load the recovery that was ordered: %v/%s: %w; move that file away and recover again", f, OrderFile, err)
 	}
 	return p, nil
 }
@@ -176,7 +176,7 @@ func (k *Keeper) beginAgain(r *Recovery) error {
 		return err
 	}
 	k.o.Log.Warn("shard 0 begins again on this node, as ordered", "generation", s.Incarnation, "revision", revision, "from", r.before.Revision)
-	return k.o.files.write(pendingFile, append(encode(pending{}), '\n'))
+	return k.o.files.write(OrderFile, append(encode(pending{}), '\n'))
 }
 
 // unorder takes an order back, with what one that broke off has noted: a replica of a
@@ -186,5 +186,5 @@ func (k *Keeper) unorder(known uint32) error {
 	if err := k.note(all); err != nil {
 		return err
 	}
-	return k.o.files.write(pendingFile, append(encode(pending{}), '\n'))
+	return k.o.files.write(OrderFile, append(encode(pending{}), '\n'))
 }

@@ -117,14 +117,14 @@ func (l *looker) whole() {
 	l.until("which is not that it does not answer", `
 		if (!cell("#members", "n2", "State").includes("runs an older program")) return cell("#members", "n2", "State");
 		const notices = document.querySelector("#notices").textContent;
-		if (!notices.includes("n2 says nothing of itself: it runs a program") || notices.includes("n2 does not answer")) return notices;`)
+		if (!notices.includes("n2 says nothing of itself: it runs a program") || notices.includes("n2 does not answer")) return "the notices are: " + notices;`)
 	l.t.add("it is of this one", l.run(`window.again()`))
 	l.until("it has its figures again", `if (!/^\d/.test(cell("#members", "n2", "Streams"))) return row("#members", "n2").textContent;`)
 	l.t.add("the nodes cannot all be asked", l.run(planted+`
 		refuse("scope=cluster", "too much is asked for");`))
 	l.until("that is said, and what was known stays", `
 		const notices = document.querySelector("#notices").textContent;
-		if (!notices.includes("could not all be asked: too much is asked for. What is shown of them is of")) return notices;
+		if (!notices.includes("could not all be asked: too much is asked for. What is shown of them is of")) return "the notices are: " + notices;
 		if (!/^\d/.test(cell("#members", "n2", "Streams"))) return row("#members", "n2").textContent;`)
 	l.t.add("streams of like names", l.run(planted+`
 		plant("v1/streams", (said) => {

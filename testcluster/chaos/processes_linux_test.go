@@ -66,6 +66,7 @@ func (g *processes) script(t *testing.T, m *member, text string) *child {
 // TestEndsWithoutTheHeir: a process that became a node, and that nobody heard of, has
 // the harness wait neither where it ends with it nor where it does not.
 func TestEndsWithoutTheHeir(t *testing.T) {
+	t.Parallel()
 	for name, heir := range map[string]string{
 		"that ends":      "exec 3<&0; cat <&3 >&1 & echo ready; exec cat",
 		"that goes on":   "sleep 30 & echo $! >&2; echo ready; exec cat",
@@ -89,6 +90,7 @@ func TestEndsWithoutTheHeir(t *testing.T) {
 // by its own word, and ends with the harness; where nobody did, the one before is the
 // node.
 func TestLostAnswer(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	heir := exec.Command("sleep", "60")
 	if err := heir.Start(); err != nil {
@@ -130,10 +132,13 @@ func TestLostAnswer(t *testing.T) {
 // TestStillHandsNothingOver: a process that stands still is asked to hand over once it
 // goes on, since it would do so then, when nobody waits for it.
 func TestStillHandsNothingOver(t *testing.T) {
-	asked := make(chan struct{}, 1)
+	t.Parallel()
+	asked := make(chan struct{}, 100)
 	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked <- struct{}{}
+		w.Header().Set("X-Starling-Error", "conflict")
 		w.WriteHeader(http.StatusConflict)
+		fmt.Fprint(w, `{"error": {"code": "conflict", "message": "no"}}`)
 	}))
 	defer admin.Close()
 	g := bare(t)

@@ -44,6 +44,7 @@ func (t *town) measure(o options) (rows []row, err error) {
 	if err := t.whole(); err != nil {
 		return nil, err
 	}
+	t.lost = lost{} // what had no leases yet
 	lone := t.alone(o.lone)
 	slices.Sort(lone)
 	rows = append(rows,
@@ -75,8 +76,9 @@ func (t *town) crowds(span time.Duration) (rows []row) {
 	return rows
 }
 
-// bind has a new session bound, over a node. A hit is bound, too: the leader's answer
-// came beside the feed, which told of the binding in a moment.
+// bind has a new session bound, over a node. One that is found bound at its second look
+// was bound as well: the node's section did not take the leader's answer, which had
+// crossed what the feed told.
 func (t *town) bind(i int, name string) (took time.Duration, ok bool) {
 	began := time.Now()
 	turn, err := t.nodes[i%len(t.nodes)].Router().Turn(context.Background(), pool, []byte(name), 0, func() string { return home(i) })

@@ -275,18 +275,11 @@ func TestFailedDiskIsReplaced(t *testing.T) {
 }
 
 // TestDeadSeeds: a node that may found alone does not while a seed is silent, whose
-// cluster may only be down, and says so. One whose only seed is itself does.
+// cluster may only be down, and says so. One whose only seed is itself does. Which
+// seeds are silent is for gossip's TestUnheard.
 func TestDeadSeeds(t *testing.T) {
 	t.Parallel()
-	free := func() string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		return l.Addr().String()
-	}
-	silent, own := free(), free()
+	const silent, own = "127.0.0.1:1", "127.79.46.1:7946" // nobody's, and no port that others are given
 	c := begin(t, 1, 2, func(cfg *node.Config) { cfg.Cluster.Seeds = []string{silent} })
 	alone := begin(t, 1, 2, func(cfg *node.Config) { cfg.Cluster.Bind, cfg.Cluster.Seeds = own, []string{own} })
 	eventually(t, settleTime, func() string { return settled(t, alone.Node(0), 1) })

@@ -18,7 +18,7 @@ import (
 // plays it at several loads: TestOneEngineMoreMovesNobody.)
 func addedMovesNobody(t *testing.T) {
 	s := newStage(t, 4, llm.Options{}, func(_ *node.Config, p *proxy.PoolConfig) { p.Backends = p.Backends[:3] })
-	r := &run{scene: scene{speed: 1, engines: 4, sessions: 60}, stage: s}
+	r := &run{scene: scene{speed: 1, engines: 4, sessions: 60, turns: turnsEach}, stage: s}
 	ctx, end := context.WithCancel(t.Context())
 	var lives sync.WaitGroup
 	defer lives.Wait()

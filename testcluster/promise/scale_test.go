@@ -81,6 +81,7 @@ func nobody(int) bool { return false }
 // backend that is added moves none. Of five nodes two keep no replica of the cluster's
 // own shard, and lead others.
 func TestRemovalMovesItsOwn(t *testing.T) {
+	t.Parallel()
 	for _, nodes := range []int{3, 5} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
 			t.Parallel()
@@ -114,19 +115,8 @@ func removal(t *testing.T, nodes, sessions int) {
 	}
 	if nodes == 3 {
 		s.counted(t, len(was), nodes)
-	} else { // where nobody has replicas of all shards, by what the leaders did
-		own := 0
-		for _, home := range was {
-			if home == "b2" {
-				own++
-			}
-		}
-		eventually(t, settleTime, func() string {
-			if n := s.sum(t, nodes, "starling_moves_total", `result="done"`); int(n) != own {
-				return fmt.Sprintf("%v sessions of %d have moved", n, own)
-			}
-			return ""
-		})
+	} else {
+		s.moved(t, was, "b2", nodes)
 	}
 	took := time.Since(began)
 	moved := s.settledAt(t, was, "b2", nobody, nodes)
@@ -157,6 +147,39 @@ func (s *stage) counted(t *testing.T, sessions, nodes int) {
 			return ""
 		})
 	}
+}
+
+// moved waits, where nobody has replicas of all shards, until the leaders have moved all
+// sessions of a backend, and every node sends each of them elsewhere.
+func (s *stage) moved(t *testing.T, was []string, left string, nodes int) {
+	t.Helper()
+	var own []string
+	for i, home := range was {
+		if home == left {
+			own = append(own, fmt.Sprint("s", i))
+		}
+	}
+	eventually(t, settleTime, func() string {
+		if n := s.sum(t, nodes, "starling_moves_total", `result="done"`); int(n) != len(own) {
+			return fmt.Sprintf("%v sessions of %d have moved", n, len(own))
+		}
+		return ""
+	})
+	var all sync.WaitGroup
+	for i := range nodes {
+		all.Go(func() {
+			for _, name := range own {
+				if err := s.insist(t.Context(), i, name, "for=0s", func(b string) {
+					if b == left {
+						t.Errorf("node %d sends %s to %s", i, name, b)
+					}
+				}); err != nil {
+					t.Errorf("%s at node %d: %v", name, i, err)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 // still waits until leadership has not changed for longer than a new leader leaves

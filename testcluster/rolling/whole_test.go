@@ -2,6 +2,9 @@ package rolling
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -70,5 +73,50 @@ func TestReloadOfAllByOne(t *testing.T) {
 	put()
 	if got, err := reload(); err != nil || !slices.Equal(names(got), []string{"n2", "n1"}) {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestReloadOfAllGoesPastWhoEnds: a node that is about to end, and carries its last
+// stream, is named, and those after it reload.
+func TestReloadOfAllGoesPastWhoEnds(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.WriteString(w, "data: x\n\n")
+		w.(http.Flusher).Flush()
+		select {
+		case <-release:
+		case <-q.Context().Done():
+		}
+	}))
+	t.Cleanup(s.Close)
+	f := newFleet(t, 3, func(int) string {
+		return fmt.Sprintf("reload: {watch: false}\npools:\n  llm: {backends: [{id: b1, url: %q}], backend: {engine: none}, health: {enabled: false}}\n", s.URL)
+	})
+	held, err := f.turn(0, "/", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Body.Close()
+	stopped := make(chan int64, 1)
+	go func() { stopped <- f.stop(0, 2*patience) }()
+	f.eventually(func() string {
+		var got api.Reloaded
+		if err := f.admin[1].With("scope", "cluster").PostFor(t.Context(), &got, "reload"); err != nil {
+			return err.Error()
+		}
+		if n := got.Nodes; len(n) != 3 || n[1].Name != "n1" || !strings.Contains(n[1].Error, "starting or ending") || n[2].Error != "" || n[2].ConfigHash != got.ConfigHash {
+			return fmt.Sprintf("%+v", n)
+		}
+		return ""
+	})
+	select {
+	case <-stopped:
+		t.Error("n1 had ended already")
+	default:
+		close(release)
+		if cut := <-stopped; cut != 0 {
+			t.Errorf("%d streams were cut", cut)
+		}
 	}
 }
