@@ -93,7 +93,7 @@ func (t *Turn) choose() Home {
 	if backend == "" {
 		backend = r.set(t.pool).Choose(t.session, r.Fates.Usable)
 	}
-	if backend == "" { // none is ready, and one that warms serves better than none
+	if backend == "" { // none is ready; one that was ejected may take it as its trial, and any may be ready by then
 		backend = r.set(t.pool).Choose(t.session, nil)
 	}
 	if backend != "" && l.provisional == "" && r.counts.provisional.Load() < maxProvisional {

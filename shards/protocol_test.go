@@ -180,7 +180,7 @@ func TestAvailableGoesOn(t *testing.T) {
 }
 
 // TestAvailableWhileAllWarm: without a leader, and with no backend ready, a new session
-// goes to one that is not, the same by every node.
+// gets a home all the same, one by every node: its backend says whether it takes the turn.
 func TestAvailableWhileAllWarm(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.set(func() {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/starling-lb/starling/shards/meta"
 )
 
 // TestBootsGrow, also when the clock is put back or the file is damaged.
@@ -26,5 +28,32 @@ func TestBootsGrow(t *testing.T) {
 	}
 	if _, err := nextBoot(filepath.Join(dir, "gone"), now); err == nil {
 		t.Error("a directory that is not there was taken")
+	}
+}
+
+// TestAnOrderAsksProxiesToo: a node on which a recovery was ordered waits longer than
+// others at its start, and heeds what a node says in gossip that hosts nothing.
+func TestAnOrderAsksProxiesToo(t *testing.T) {
+	dir := t.TempDir()
+	m := meta.NewMap("a", 3, 3, Level, []meta.Newcomer{{ID: "a", Hosts: true, Level: Level}, {ID: "p", Level: Level}})
+	if err := m.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	r, err := meta.Recover(dir, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Do(); err != nil {
+		t.Fatal(err)
+	}
+	w := &town{peers: make(map[string]Peer)}
+	time.AfterFunc(backTime+50*time.Millisecond, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.peers["p"] = Peer{ID: "p", Alive: true, RPC: "127.0.0.1:1", Cluster: m.Cluster, Generation: r.Generation() + 1}
+	})
+	q := w.settle(t, "a", dir, 1)
+	if got := q.Map().Generation(); got != 1 || q.keeper.Recovering() {
+		t.Errorf("it begins generation %d, and a proxy knows %d", got, r.Generation()+1)
 	}
 }

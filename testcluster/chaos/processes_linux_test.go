@@ -69,7 +69,7 @@ func TestEndsWithoutTheHeir(t *testing.T) {
 	t.Parallel()
 	for name, heir := range map[string]string{
 		"that ends":      "exec 3<&0; cat <&3 >&1 & echo ready; exec cat",
-		"that goes on":   "sleep 30 & echo $! >&2; echo ready; exec cat",
+		"that goes on":   "sleep 100 & echo $! >&2; echo ready; exec cat",
 		"and none there": "echo ready; exec cat",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -76,9 +76,8 @@ func (t *town) crowds(span time.Duration) (rows []row) {
 	return rows
 }
 
-// bind has a new session bound, over a node. One that is found bound at its second look
-// was bound as well: the node's section did not take the leader's answer, which had
-// crossed what the feed told.
+// bind has a new session bound, over a node. A hit was bound by this turn as well: the
+// leader's first answer came late, or could not be kept, and the next found it bound.
 func (t *town) bind(i int, name string) (took time.Duration, ok bool) {
 	began := time.Now()
 	turn, err := t.nodes[i%len(t.nodes)].Router().Turn(context.Background(), pool, []byte(name), 0, func() string { return home(i) })

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -114,7 +115,21 @@ func (b *book) pace() (pace, above float64) {
 	if len(b.lines) == 0 {
 		return 0, 1
 	}
-	_, figures, _ := strings.Cut(b.lines[len(b.lines)-1], "requests_per_second=")
+	return figures(b.lines[len(b.lines)-1])
+}
+
+// lulls says whether any line behind the first so many saw no spike.
+func (b *book) lulls(from int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.ContainsFunc(b.lines[from:], func(line string) bool {
+		pace, above := figures(line)
+		return pace <= above
+	})
+}
+
+func figures(line string) (pace, above float64) {
+	_, figures, _ := strings.Cut(line, "requests_per_second=")
 	if _, err := fmt.Sscanf(figures, "%g spike_above=%g", &pace, &above); err != nil || above == 0 {
 		return 0, 1 // nothing is known yet
 	}

@@ -185,8 +185,20 @@ func (k *chats) begin(t *testing.T) (end func()) {
 }
 
 // rests checks that in a spike at nodes that lead nothing the leader plans no moves,
-// however uneven the backends are, and says why.
+// however uneven the backends are, and says why. On a busy machine a spike is not as
+// high all the time: that one is none.
 func (k *chats) rests(t *testing.T) {
+	t.Helper()
+	for range 5 {
+		if k.rested(t) {
+			return
+		}
+	}
+	t.Error("none of five spikes was one at each of five looks")
+}
+
+// rested says whether the spike was one at every look.
+func (k *chats) rested(t *testing.T) bool {
 	t.Helper()
 	k.uneven(t)
 	leads := k.leader(t)
@@ -198,22 +210,27 @@ func (k *chats) rests(t *testing.T) {
 		}
 		return ""
 	})
-	moved, seen := k.looks(t, "moved"), k.looks(t, "spike")
+	moved, seen, from := k.looks(t, "moved"), k.looks(t, "spike"), k.log.has()
 	k.rebalance(t, true)
 	defer k.rebalance(t, false)
 	eventually(t, patience, func() string {
-		if more := k.looks(t, "spike") - seen; more < 5 {
+		if more := k.looks(t, "spike") - seen; more < 5 && !k.log.lulls(from) {
 			return fmt.Sprintf("the spike is seen at %v looks; the planner says %q", more, k.said(t).Reason)
 		}
 		return ""
 	})
-	if now := k.looks(t, "moved"); now != moved || k.at("b1") != 10 {
-		t.Errorf("%v moves were planned in a spike; %d sessions are at b1", now-moved, k.at("b1"))
+	now, left := k.looks(t, "moved"), k.at("b1")
+	if k.log.lulls(from) {
+		return false
 	}
-	eventually(t, patience, func() string { // on a busy machine the spike is not as high all the time
+	if now != moved || left != 10 {
+		t.Errorf("%v moves were planned in a spike; %d sessions are at b1", now-moved, left)
+	}
+	eventually(t, patience, func() string {
 		if said := k.said(t); !strings.Contains(said.Reason, "spike: ") || said.LastDecision == nil {
 			return fmt.Sprintf("in a spike the leader says %+v", said)
 		}
 		return ""
 	})
+	return true
 }

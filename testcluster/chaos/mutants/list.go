@@ -98,9 +98,11 @@ func bindingBugs() []mutant {
 			{"shards/meta/found.go", "	case len(fresh) < own.Expect:", "	case own.Expect > 0:\n		return \"\"\n	case len(fresh) < own.Expect:"},
 			{"shards/meta/found.go", "f.Reason == \"\" && self == founder(fresh)", "f.Reason == \"\""}}},
 		{"unfenced", "a node that hears nobody goes on as if its lease lasted", "P1", "cut", "", []edit{
-			{"shards/section.go", "{ return now < time.Duration(s.until.Load()) }", "{ return s.until.Load() > 0 }"}}},
+			{"shards/section.go", "{ return now < time.Duration(s.until.Load()) }", "{ return s.until.Load() > 0 }"},
+			{"shards/look.go", "	if now >= until {\n", "	if until == 0 {\n"}}},
 		{"unfenced-pause", "a node that stood still goes on as if its lease had lasted", "P1", "pause", chaos.Processes, []edit{
-			{"shards/section.go", "{ return now < time.Duration(s.until.Load()) }", "{ return s.until.Load() > 0 }"}}},
+			{"shards/section.go", "{ return now < time.Duration(s.until.Load()) }", "{ return s.until.Load() > 0 }"},
+			{"shards/look.go", "	if now >= until {\n", "	if until == 0 {\n"}}},
 		{"never-reconciled", "guesses are not offered when there are leaders again", "P4", "quorum", "", []edit{
 			{"shards/fallback.go", "		offers := s.offers()\n", "		offers := s.offers()[:0]\n"}}},
 		{"nobody-asked", "a move begins although turns of the session run", "P3", "move", "", []edit{
