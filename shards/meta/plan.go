@@ -145,8 +145,8 @@ func (p *plan) planShards() {
 	joining := len(p.m.sorted(func(n Node) bool { return n.State == Joining })) > 0
 	for i := range p.m.Shards {
 		switch s := p.m.Shards[i]; {
-		case i > 0 && s.Phase == Ready && p.seen.Groups[i].Incarnation > s.Incarnation:
-			p.regain(i, s, p.seen.Groups[i]) // a generation of which this map does not know has made it anew
+		case i > 0 && p.seen.Groups[i].Incarnation > s.Incarnation:
+			p.regain(i, s, p.seen.Groups[i]) // a generation of which this map does not know has made it anew, perhaps more often than this one
 		case s.Phase == Planned && (!joining || p.seen.Led >= joinWait):
 			p.create(i, Create, "the cluster is founded")
 		case s.Phase == Creating:

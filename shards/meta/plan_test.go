@@ -139,3 +139,37 @@ func TestARenewalKeepsWhoIsLeaving(t *testing.T) {
 		t.Errorf("%+v, step %+v, and was %+v", next.Replicas, next.Step, s.Replicas)
 	}
 }
+
+// TestPlanTakesALaterLife: what a generation that gave way has made anew more often than
+// this one, and what leads still, is the shard, however far this one has come; an earlier
+// life is not, nor one of nobody that the map knows.
+func TestPlanTakesALaterLife(t *testing.T) {
+	for what, c := range map[string]struct {
+		phase  Phase
+		kind   Kind
+		leads  uint32
+		node   string
+		adopts bool
+	}{
+		"it is made here":            {Creating, Create, 3, "b", true},
+		"it is made anew here":       {Creating, Reset, 3, "b", true},
+		"nobody makes it here yet":   {Planned, "", 3, "b", true},
+		"it is ready here":           {Ready, "", 3, "b", true},
+		"an earlier life leads":      {Creating, Reset, 1, "b", false},
+		"it is of an unknown node":   {Creating, Reset, 3, "x", false},
+		"the life that is made here": {Creating, Create, 2, "b", false},
+	} {
+		m, seen := heavy(t, 1)
+		m = m.clone()
+		m.Shards[1] = Shard{Incarnation: 2, Phase: c.phase, Founder: "a", Replicas: []Replica{{"a", 7, true}}, Revision: m.Revision}
+		if c.kind != "" {
+			m.Shards[1].Step = &Step{Kind: c.kind, Node: "a"}
+		}
+		seen.Groups[1] = Group{Incarnation: c.leads, Leader: c.node, Term: 1, Last: 1, Members: []Member{{Node: c.node, Life: 9, Voter: true, Live: true, Level: time.Hour}}}
+		s := must(t, m, Plan(m, seen)...).Shards[1]
+		r, wanted := s.Wants(c.node)
+		if adopts := s.Incarnation == 3 && s.Phase == Ready && wanted && r.Life == 9 && r.Voter; adopts != c.adopts {
+			t.Errorf("%s: it becomes %+v", what, s)
+		}
+	}
+}

@@ -42,7 +42,7 @@ func (p *plan) follow(i int) {
 // know of its last steps. Who is in no group lets go of its replica then.
 func (p *plan) regain(i int, s Shard, g Group) {
 	now := s.Replicas
-	s.Incarnation, s.Replicas = g.Incarnation, nil
+	s.Incarnation, s.Phase, s.Replicas = g.Incarnation, Ready, nil
 	for _, m := range g.Members {
 		if n, known := p.m.Nodes[m.Node]; !known || n.State == Removed {
 			continue // it is gone, or will be a node of the cluster again
