@@ -588,9 +588,9 @@ func TestSignals(t *testing.T) {
 		heir func(p *os.Process) *Heir
 		want string
 	}{
-		"lives":          {func(p *os.Process) *Heir { return &Heir{process: p, ended: make(chan struct{})} }, "told"},
-		"has ended":      {func(p *os.Process) *Heir { return &Heir{process: p, ended: over} }, ""},
-		"is not its own": {func(p *os.Process) *Heir { return &Heir{process: p, inner: p.Pid, ended: make(chan struct{})} }, ""}, // as a number that was given out again
+		"lives":                       {func(p *os.Process) *Heir { return &Heir{process: p, ended: make(chan struct{})} }, "told"},
+		"has ended":                   {func(p *os.Process) *Heir { return &Heir{process: p, ended: over} }, ""},
+		"has outlived who started it": {func(p *os.Process) *Heir { return &Heir{inner: descendant(p.Pid, os.Getpid()), ended: over} }, "told"},
 	} {
 		p := exec.Command("/bin/sh", "-c", `trap "echo told" TERM; echo up; read x; read x; true`)
 		in, err := p.StdinPipe()

@@ -46,9 +46,9 @@ func Self() (Program, error) {
 // Heir is the process that is to take over, as the one before it sees it.
 type Heir struct {
 	*talk
-	Version string // of its program, once it serves
-	takes   bool   // an estate, too
-	inner   int    // the process that talks, where that is a descendant of the one that was started; 0: it is not
+	Version string      // of its program, once it serves
+	takes   bool        // an estate, too
+	inner   *os.Process // that talks, where it is a descendant of the one that was started, which may end before it; nil: it is none
 	process *os.Process
 	wait    func() string // for its end, and tells how
 	ended   chan struct{} // closed when the process has
@@ -121,8 +121,8 @@ func (h *Heir) await() {
 
 // PID is the process's that talks: behind a script it is another one than was started.
 func (h *Heir) PID() int {
-	if h.inner != 0 {
-		return h.inner
+	if h.inner != nil {
+		return h.inner.Pid
 	}
 	return h.process.Pid
 }
@@ -136,20 +136,17 @@ func (h *Heir) End() { h.signal(syscall.SIGTERM) }
 // Reload tells it to read its configuration again.
 func (h *Heir) Reload() { h.signal(syscall.SIGHUP) }
 
-// signal tells the process that talks something. It may have ended long since, and
-// another one have its number.
+// signal tells the process that talks something, by a handle where the system has
+// them: it may have ended long since, and another one have its number.
 func (h *Heir) signal(s syscall.Signal) {
+	if h.inner != nil {
+		_ = h.inner.Signal(s)
+		return
+	}
 	select {
 	case <-h.ended:
-		return
 	default:
-	}
-	if h.inner == 0 {
-		_ = h.process.Signal(s) // by a handle where the system has them
-		return
-	}
-	if descends(h.inner, h.process.Pid) {
-		_ = syscall.Kill(h.inner, s)
+		_ = h.process.Signal(s)
 	}
 }
 
@@ -157,8 +154,8 @@ func (h *Heir) signal(s syscall.Signal) {
 func (h *Heir) AwaitTake(ctx context.Context) error {
 	w, err := h.hear(ctx, wordTake)
 	h.takes = w.Takes
-	if err == nil && w.PID != h.process.Pid && descends(w.PID, h.process.Pid) {
-		h.inner = w.PID
+	if err == nil && w.PID != h.process.Pid {
+		h.inner = descendant(w.PID, h.process.Pid)
 	}
 	return err
 }
@@ -192,6 +189,15 @@ func (h *Heir) Go() error {
 // maxDepth is how many processes may stand between what was started and who talks.
 const maxDepth = 8
 
+// descendant is a handle on the process pid, nil where it does not descend from another.
+func descendant(pid, from int) *os.Process {
+	p, err := os.FindProcess(pid)
+	if err != nil || !descends(pid, from) { // asked second: then the handle is on that one
+		return nil
+	}
+	return p
+}
+
 // descends tells whether a process is another one's child, or a child's child. It is
 // only known where there is a /proc.
 func descends(pid, from int) bool {
@@ -223,8 +229,8 @@ func (h *Heir) Undo(cause error) error {
 		}
 	}
 	_ = h.process.Kill() // one that has ended needs none
-	if h.inner != 0 {
-		_ = syscall.Kill(h.inner, syscall.SIGKILL)
+	if h.inner != nil {
+		_ = h.inner.Kill()
 	}
 	_ = h.say(word{Word: wordUndone})
 	h.awaitSilence()
