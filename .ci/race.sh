@@ -7,7 +7,8 @@
 set -euo pipefail
 go=${GO:-go}
 export CGO_ENABLED=1
-"$go" test -race -count=1 -timeout 12m $("$go" list ./... | grep -vE '/starling/(gossip|shards)$')
+failed=0
+"$go" test -race -count=1 -timeout 12m $("$go" list ./... | grep -vE '/starling/(gossip|shards)$') || failed=1
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
@@ -21,5 +22,6 @@ again() { # package, flags
 	return 1
 }
 
-again ./shards -cpu 1
-again ./gossip -skip '^(TestBudget|TestGoals|TestJoinStorm)$'
+again ./shards -cpu 1 || failed=1
+again ./gossip -skip '^(TestBudget|TestGoals|TestJoinStorm)$' || failed=1
+exit $failed

@@ -128,8 +128,7 @@ func (s *show) kill(now time.Time) error {
 	s.down, s.turn = true, now.Add(s.Down)
 	s.told.broken, s.told.left = false, false
 	s.killed = s.load.Snapshot().Broken
-	s.load.Hurt(s.victim.ID)
-	return s.victim.Kill()
+	return s.load.Hurt(s.victim.ID, s.victim.Kill)
 }
 
 func (s *show) revive(now time.Time) error {

@@ -2,10 +2,16 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/starling-lb/starling/testcluster/chaos"
 )
 
 func TestChaosRefuses(t *testing.T) {
@@ -46,5 +52,23 @@ func TestChaos(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left in the temporary directory: %v, %v", left, err)
+	}
+}
+
+// TestChaosStopped: ctrl-C ends a rehearsal of many scenarios, however many are left,
+// and that is no success.
+func TestChaosStopped(t *testing.T) {
+	ctx, stop := context.WithCancelCause(t.Context())
+	why := errors.New("interrupted")
+	stop(why)
+	ended := make(chan []outcome, 1)
+	go func() { ended <- chaosOptions{beside: 1}.several(ctx, make([]chaos.Scenario, 5), io.Discard) }()
+	select {
+	case got := <-ended:
+		if len(got) != 5 || !errors.Is(got[4].err, why) {
+			t.Errorf("got %+v", got)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it waits for scenarios that are not begun any more")
 	}
 }

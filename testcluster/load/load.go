@@ -129,9 +129,13 @@ func size(dice *rand.Rand, median int) int {
 	return int(min(max(n, 1), maxTokens))
 }
 
-// Hurt says that whoever runs the load now breaks the streams of a backend, so
-// that their end is counted as broken and not as a failure.
-func (l *Load) Hurt(backend string) { l.tally.hurt(backend, time.Now()) }
+// Hurt has whoever runs the load break the streams of a backend, so that their end
+// is counted as broken and not as a failure: of all that were due before how returned,
+// also of those that came while it was at it.
+func (l *Load) Hurt(backend string, how func() error) error {
+	l.tally.hurt(backend, time.Now())
+	return how()
+}
 
 // Snapshot is how it goes at this moment.
 func (l *Load) Snapshot() Snapshot { return l.tally.snapshot(time.Now()) }

@@ -92,14 +92,28 @@ func TestAgainstADemoBackend(t *testing.T) {
 func TestBreaksOnPurposeAreNoFailures(t *testing.T) {
 	for _, hurt := range []bool{true, false} {
 		b := llm.ForTest(t, llm.Options{ID: "b1", Decode: 20})
-		killed := false
+		killed, tick := false, time.NewTicker(5*time.Millisecond)
+		defer tick.Stop()
 		s := run(t, Options{URL: b.URL(), Rate: 100, MaxOpen: 20, Output: 2000}, func(l *Load, s Snapshot) bool {
-			if !killed && s.At["b1"] == 20 && s.Skipped > 0 {
+			if !killed && s.At["b1"] >= 5 {
 				killed = true
-				if hurt {
-					l.Hurt("b1")
+				kill := func() error {
+					for s := l.Snapshot(); s.At["b1"] < 20 || s.Skipped == 0; s = l.Snapshot() { // more come until it is done
+						select {
+						case <-tick.C:
+						case <-t.Context().Done():
+							return t.Context().Err()
+						}
+					}
+					return b.SetFaults(llm.Faults{Refuse: true, CloseConns: true})
 				}
-				if err := b.SetFaults(llm.Faults{Refuse: true, CloseConns: true}); err != nil {
+				err := error(nil)
+				if hurt {
+					err = l.Hurt("b1", kill)
+				} else {
+					err = kill()
+				}
+				if err != nil {
 					t.Error(err)
 				}
 			}

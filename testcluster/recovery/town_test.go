@@ -153,25 +153,39 @@ func (w *town) turn(i int, session string) string {
 func (w *town) moveIn(sessions int, nodes ...int) {
 	w.t.Helper()
 	for s := range sessions {
-		name := fmt.Sprint("session ", s)
+		w.movesIn(fmt.Sprint("session ", s), nodes...)
+	}
+}
+
+func (w *town) movesIn(name string, nodes ...int) {
+	w.t.Helper()
+	w.until(func() string {
+		w.turn(nodes[0], name)
+		h, err := w.agreed(nodes[0], name)
+		if err != nil || h.Epoch == 0 { // a leader that was slow to answer: it is a guess
+			return fmt.Sprintf("%s is at %+v, %v", name, h, err)
+		}
+		w.homes[name] = h
+		return ""
+	})
+	for _, i := range nodes {
 		w.until(func() string {
-			w.turn(nodes[0], name)
-			h, err := w.agreed(nodes[0], name)
-			if err != nil || h.Epoch == 0 { // a leader that was slow to answer: it is a guess
-				return fmt.Sprintf("%s is at %+v, %v", name, h, err)
+			if b := w.turn(i, name); b != w.homes[name].Backend {
+				return fmt.Sprintf("%s is at %s, and by node %d at %s", name, w.homes[name].Backend, i, b)
 			}
-			w.homes[name] = h
 			return ""
 		})
-		for _, i := range nodes {
-			w.until(func() string {
-				if b := w.turn(i, name); b != w.homes[name].Backend {
-					return fmt.Sprintf("%s is at %s, and by node %d at %s", name, w.homes[name].Backend, i, b)
-				}
-				return ""
-			})
+	}
+}
+
+// livesIn says whether any session does in a shard.
+func (w *town) livesIn(shard int) bool {
+	for _, h := range w.homes {
+		if h.Shard == shard {
+			return true
 		}
 	}
+	return false
 }
 
 // agreed is where a session lives, by its shard's leader.
