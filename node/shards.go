@@ -241,17 +241,21 @@ func shardOf(s quorum.Shard, name func(string) string, states map[string]backend
 // digests are those of this node's own replica, after the form that they have. A mark is
 // what there was before its entry.
 func digests(s quorum.Shard) []api.Digest {
-	all := []api.Digest{}
+	all, form := []api.Digest{}, shards.DigestForm
+	if s.ID == 0 {
+		form = meta.DigestForm
+	}
+	add := func(applied, digest uint64) {
+		all = append(all, api.Digest{Applied: applied, Digest: fmt.Sprintf("%d-%016x", form, digest)})
+	}
 	for _, m := range s.Marks {
-		all = append(all, api.Digest{Applied: m.Index - 1, Digest: digestText(m)})
+		add(m.Index-1, m.Digest)
 	}
 	if s.Here.Index > 0 {
-		all = append(all, api.Digest{Applied: s.Here.Index, Digest: digestText(s.Here)})
+		add(s.Here.Index, s.Here.Digest)
 	}
 	return all
 }
-
-func digestText(m shards.Mark) string { return fmt.Sprintf("%d-%016x", shards.DigestForm, m.Digest) }
 
 // memberStates is how each node is, by id.
 func (n *Node) memberStates() map[string]backend.MemberState {

@@ -2,8 +2,10 @@ package proxy
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -199,6 +201,13 @@ func (c RouteConfig) Validate(fault func(key, format string, args ...any)) {
 	}
 	if c.Method != strings.ToUpper(c.Method) {
 		fault("method", "%q: methods are case-sensitive; write %s", c.Method, strings.ToUpper(c.Method))
+	} else if strings.Trim(c.Method, tokenChars) != "" {
+		fault("method", "%q is no method; write for example POST", c.Method)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
+		if name == "" || strings.Trim(name, tokenChars) != "" {
+			fault("headers", "%q is no field name; write for example {X-Kind: batch}", name)
+		}
 	}
 	if _, ok := c.JSON[""]; ok {
 		fault("json", "has a field without a name; write for example {model: small}")

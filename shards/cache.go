@@ -121,21 +121,41 @@ func (c *Cache) Put(k Key, b Binding, section uint32, now time.Duration) bool {
 	p := c.part(&k)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	next := known{c.names.take(b.Backend), b.Epoch, section, ticks(now)}
 	switch s := p.sessions.at(k); {
 	case s == nil:
 		if p.sessions.n >= c.most {
-			c.thin(p, next.used)
+			c.thin(p, ticks(now))
 		}
-		p.sessions.put(k, next)
+		p.sessions.put(k, known{c.names.take(b.Backend), b.Epoch, section, ticks(now)})
 	case s.epoch > b.Epoch:
-		c.names.give(next.backend)
 		return false
 	default:
-		c.names.give(s.backend)
-		*s = next
+		c.rebind(s, b, section)
+		s.use(now)
 	}
 	return true
+}
+
+// Hear notes what became of a session that is known, if that is not older. It is no use
+// of it; but where one was let go is known from now on.
+func (c *Cache) Hear(k Key, b Binding, section uint32, now time.Duration) {
+	p := c.part(&k)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.sessions.at(k)
+	if s == nil || s.epoch > b.Epoch {
+		return
+	}
+	c.rebind(s, b, section)
+	if b.Backend == nowhere {
+		s.use(now)
+	}
+}
+
+func (c *Cache) rebind(s *known, b Binding, section uint32) {
+	was := s.backend
+	s.backend, s.epoch, s.section = c.names.take(b.Backend), b.Epoch, section
+	c.names.give(was) // after take: a name that stays keeps its number
 }
 
 // Drop forgets a session that is known by no higher epoch.

@@ -175,3 +175,32 @@ func BenchmarkCacheHit(b *testing.B) {
 		}
 	})
 }
+
+// TestCacheHears of what is known alone, and of no use.
+func TestCacheHears(t *testing.T) {
+	c := NewCache(1000)
+	k, b := Key{1}, "b1"
+	c.Put(k, Binding{b, 2}, 1, 5*tick)
+	for _, step := range []struct {
+		key  Key
+		b    Binding
+		want Cached
+	}{
+		{Key{2}, Binding{"b2", 9}, Cached{}},
+		{k, Binding{"b2", 1}, Cached{Binding{b, 2}, 1, 3 * tick}},
+		{k, Binding{"b2", 3}, Cached{Binding{"b2", 3}, 7, 3 * tick}},
+		{k, Binding{"b2", 3}, Cached{Binding{"b2", 3}, 7, 3 * tick}},
+		{k, Binding{nowhere, 3}, Cached{Binding{nowhere, 3}, 7, 0}},
+	} {
+		c.Hear(step.key, step.b, 7, 8*tick)
+		if got, _ := c.Peek(step.key, 8*tick); got != step.want {
+			t.Errorf("after %+v it is %+v, want %+v", step.b, got, step.want)
+		}
+	}
+	if c.Put(k, Binding{"b3", 4}, 7, 6*tick); c.Len() != 1 {
+		t.Errorf("it knows of %d sessions", c.Len())
+	}
+	if got, _ := c.Peek(k, 8*tick); got.Idle != 0 {
+		t.Errorf("a use of before another makes it idle for %v", got.Idle)
+	}
+}

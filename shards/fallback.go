@@ -103,6 +103,21 @@ func (t *Turn) choose() Home {
 	return Home{Backend: backend, Lookup: LookupFallback, Provisional: backend != ""}
 }
 
+// chosen is the choice that this node has made for the session and nobody has agreed to
+// yet: turns may run there. "" where there is none, or it can serve none by now.
+func (t *Turn) chosen() (backend string) {
+	p := t.s.stripe(t.session)
+	p.mu.Lock()
+	if l := p.live[t.session]; l != nil {
+		backend = l.provisional
+	}
+	p.mu.Unlock()
+	if backend == "" || !t.r.Fates.Usable(backend) {
+		return ""
+	}
+	return backend
+}
+
 // set is a pool's last committed backend set, as far as this node knows.
 func (r *Router) set(pool string) Set {
 	for _, s := range r.Rules.Sets() {

@@ -196,3 +196,29 @@ func TestSessionsOfOneTurn(t *testing.T) {
 		}
 	})
 }
+
+// TestAMoveIsNoTurn: who had one turn and was moved had one turn, as long ago as before:
+// nodes that hear of the move tell the leader of no use.
+func TestAMoveIsNoTurn(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		const once, ttl = 10, 40 * time.Second
+		w.set(func() { w.rules["llm"] = Rule{TTL: ttl, Drain: time.Minute, Wait: 250 * time.Millisecond, Strict: true} })
+		for i := range once {
+			w.at(w.names[i%5], "llm", fmt.Sprint("once", i), 1)
+		}
+		w.wait(3 * reportsFor(ttl) / 2)
+		w.drain("llm-b1", true)
+		w.wait(3 * reportsFor(ttl) / 2)
+		n := 0
+		for _, backend := range []string{"llm-b2", "llm-b3", "llm-b4"} {
+			for _, c := range w.node("a").router.desk.owner(1).sessions(backend) {
+				if n++; !c.New || c.Idle < 3*reportsFor(ttl)/2 {
+					t.Errorf("on %s: %+v", backend, c)
+				}
+			}
+		}
+		if n != once {
+			t.Errorf("%d sessions of %d were moved", n, once)
+		}
+	})
+}

@@ -63,13 +63,17 @@ func (r *Router) report(now, since time.Duration) {
 		s := r.section(k)
 		rule := r.desk.rule(c.Backend)
 		switch {
+		case c.Backend == nowhere:
+			if c.Idle > reportMost {
+				r.cache.Drop(k, c.Epoch)
+			}
 		case c.Idle <= since+cacheSlack || s.runs(k):
 			used[s.shard-1] = append(used[s.shard-1], k)
 			if keys := used[s.shard-1]; len(keys) == maxKeys {
 				r.note(s, question{ask: askUses, keys: keys})
 				used[s.shard-1] = nil
 			}
-		case rule.TTL > 0 && c.Idle > 2*rule.TTL, c.Backend == nowhere && c.Idle > reportMost:
+		case rule.TTL > 0 && c.Idle > 2*rule.TTL:
 			r.cache.Drop(k, c.Epoch)
 		}
 	})

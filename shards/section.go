@@ -218,7 +218,6 @@ func (s *section) release(i item) {
 
 // learn takes a binding that changed, if this node knows of the session.
 func (s *section) learn(r *Router, i item, gen uint32) {
-	now := r.Now()
 	p := s.stripe(i.session)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,9 +227,7 @@ func (s *section) learn(r *Router, i item, gen uint32) {
 	if i.binding.Backend == "" {
 		i.binding.Backend = nowhere
 	}
-	if _, known := r.cache.Peek(i.session, now); known {
-		r.cache.Put(i.session, i.binding, gen, now)
-	}
+	r.cache.Hear(i.session, i.binding, gen, r.Now())
 }
 
 // grant lengthens the lease, from the moment at which the question was asked.

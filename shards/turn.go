@@ -250,10 +250,13 @@ func (k *seeker) ask(ctx context.Context, unused bool) (settled bool, err error)
 	return false, nil
 }
 
-// ponder asks for a proposal; the time that takes is the caller's.
+// ponder asks for a proposal, where this node has not made a choice before; the time
+// that takes is the caller's.
 func (k *seeker) ponder() {
 	before := k.t.r.Now()
-	k.proposal = k.propose()
+	if k.proposal = k.t.chosen(); k.proposal == "" {
+		k.proposal = k.propose()
+	}
 	k.propose = nil
 	spent := k.t.r.Now() - before
 	k.began += spent

@@ -61,26 +61,28 @@ func TestNodesAgreeOnBackends(t *testing.T) {
 	t.Cleanup(func() { stop(t, c) })
 	settled(t, c, 3, 0, 1, 2)
 	picks(t, c, "b1 b2 b3", 0, 1, 2)
-	must := func(err error) {
+	order := func(i int, body any, path ...string) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		insist(t, func() error { return admin(t, c.Node(i)).Post(t.Context(), body, path...) })
 	}
-	must(admin(t, c.Node(0)).Delete(t.Context(), "pools", testcluster.PoolName, "backends", "b2"))
-	must(admin(t, c.Node(1)).Post(t.Context(), map[string]int{"weight": 4}, "backends", "b3", "weight"))
-	must(admin(t, c.Node(2)).Post(t.Context(), api.NewBackend{ID: "b9", URL: "http://127.0.0.1:1", Weight: 1}, "pools", testcluster.PoolName, "backends"))
+	insist(t, func() error {
+		return admin(t, c.Node(0)).Delete(t.Context(), "pools", testcluster.PoolName, "backends", "b2")
+	})
+	order(1, map[string]int{"weight": 4}, "backends", "b3", "weight")
+	order(2, api.NewBackend{ID: "b9", URL: "http://127.0.0.1:1", Weight: 1}, "pools", testcluster.PoolName, "backends")
 	picks(t, c, "b1 b3*4 b9", 0, 1, 2)
 	for i := range 3 {
 		c.Kill(i)
 	}
 	for _, i := range []int{1, 2, 0} {
-		must(c.Restart(t.Context(), i))
+		if err := c.Restart(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
 	}
 	picks(t, c, "b1 b3*4 b9", 0, 1, 2)
 	settled(t, c, 3, 0, 1, 2)
-	must(admin(t, c.Node(2)).Post(t.Context(), nil, "backends", "b2", "reset"))
-	must(admin(t, c.Node(0)).Post(t.Context(), nil, "backends", "b3", "drain"))
+	order(2, nil, "backends", "b2", "reset")
+	order(0, nil, "backends", "b3", "drain")
 	picks(t, c, "b1 b2 b3*4 b9", 0, 1, 2)
 	eventually(t, settleTime, func() string {
 		var l api.Backends

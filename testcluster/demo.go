@@ -33,28 +33,35 @@ func DemoConfig(cfg *node.Config) {
 
 // AwaitSessions returns when every node keeps sessions: until nodes have founded
 // a cluster and its shards have leaders, each places them as it likes. It waits
-// for most at most.
-func (c *Cluster) AwaitSessions(ctx context.Context, most time.Duration) {
+// for most at most, and then says which node lacks what.
+func (c *Cluster) AwaitSessions(ctx context.Context, most time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for !c.keepsSessions() {
+	for {
+		why := c.keepsSessions()
+		if why == nil {
+			return nil
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return
+			return fmt.Errorf("await that all nodes keep sessions: %w: last: %w", context.Cause(ctx), why)
 		}
 	}
 }
 
-func (c *Cluster) keepsSessions() bool {
+func (c *Cluster) keepsSessions() error {
 	for _, n := range c.nodes {
-		if s := n.Status(); s.Shards.Count == 0 || s.Shards.WithoutLeader > 0 {
-			return false
+		switch s := n.Status(); {
+		case s.Shards.Count == 0:
+			return fmt.Errorf("%s has no cluster: %s", n.Name, s.Cluster.Waits)
+		case s.Shards.WithoutLeader > 0:
+			return fmt.Errorf("%s knows %d shards that nobody leads", n.Name, s.Shards.WithoutLeader)
 		}
 	}
-	return true
+	return nil
 }
 
 // Guide says in words for people what runs where and how to use it.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,12 +17,13 @@ import (
 
 	"github.com/starling-lb/starling/node"
 	"github.com/starling-lb/starling/node/api"
+	"github.com/starling-lb/starling/node/client"
 	"github.com/starling-lb/starling/proxy"
 	"github.com/starling-lb/starling/proxy/backend"
 	"github.com/starling-lb/starling/testcluster"
 )
 
-const patience = 20 * time.Second // no wait in a test is longer
+const patience = time.Minute // no wait in a test is longer; a machine that does much else needs some of it
 
 // origin is a backend that does on each connection what serve says; the
 // connection is closed when that returns.
@@ -181,6 +183,29 @@ func eventually(t *testing.T, within time.Duration, look func() string) {
 		}
 		<-tick.C
 	}
+}
+
+// insist does something at the admin API until the cluster has answered it: on a
+// machine that does much else nobody may lead for a moment. What was refused for that
+// may have been agreed on all the same, and is then refused as what is so already.
+func insist(t *testing.T, do func() error) {
+	t.Helper()
+	open := false
+	eventually(t, settleTime, func() string {
+		err := do()
+		var refused *client.RefusedError
+		switch {
+		case err == nil:
+			return ""
+		case strings.Contains(err.Error(), "did not agree"), errors.As(err, &refused) && refused.Status == http.StatusServiceUnavailable:
+			open = true
+			return err.Error()
+		case open && refused != nil:
+			return ""
+		}
+		t.Fatal(err)
+		return ""
+	})
 }
 
 // ask gets one page of the admin API.

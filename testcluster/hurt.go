@@ -122,7 +122,9 @@ func ForTest(tb TB, o Options) *Cluster {
 		_ = c.Stop(now) // says only that streams were cut
 	})
 	if o.Nodes > 1 {
-		c.AwaitSessions(context.Background(), foundingTime)
+		if err := c.AwaitSessions(context.Background(), foundingTime); err != nil {
+			tb.Fatalf("%v", err)
+		}
 	}
 	return c
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -120,5 +121,18 @@ func TestDisk(t *testing.T) {
 	d.Mend()
 	if err := <-wrote; err != nil {
 		t.Errorf("mended: %v", err)
+	}
+}
+
+// TestAwaitSessions: nodes that wait for others are no cluster, and it is said which
+// lacks what.
+func TestAwaitSessions(t *testing.T) {
+	c, err := testcluster.Start(t.Context(), testcluster.Options{Nodes: 2, Backends: 1, Config: func(cfg *node.Config) { cfg.Cluster.BootstrapExpect = 3 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Stop(context.Background()) }) // nothing runs that it could cut
+	if err := c.AwaitSessions(t.Context(), 200*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "n1 has no cluster: ") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -72,6 +72,7 @@ func TestNobodyNoticesADeath(t *testing.T) {
 func TestStrictOverADeath(t *testing.T) {
 	c := agreeing(t, 3, sessionsAs("strict"))
 	k := newTalk(t, c, 20)
+	k.strict = true
 	k.take(t, 2, 0, 1, 2)
 	c.Kill(2)
 	began, refused := time.Now(), 0
@@ -101,6 +102,7 @@ func TestDrainMovesSessions(t *testing.T) {
 	c := agreeing(t, 3, sessionsAs("strict"))
 	const sessions = 60
 	k := newTalk(t, c, sessions)
+	k.strict = true
 	k.take(t, 2, 0, 1, 2)
 	var turns sync.WaitGroup
 	began, ended := make(chan string, sessions), make(chan error, sessions)
@@ -113,7 +115,7 @@ func TestDrainMovesSessions(t *testing.T) {
 		}
 	}
 	for i := range 3 {
-		post(t, c.Node(i), "/v1/backends/b1/drain")
+		post(t, c.Node(i), "backends", "b1", "drain")
 	}
 	turns.Wait()
 	for range sessions {
@@ -144,25 +146,15 @@ func TestDrainMovesSessions(t *testing.T) {
 }
 
 // post tells a node to do something.
-func post(t *testing.T, n *testcluster.Node, path string) {
+func post(t *testing.T, n *testcluster.Node, path ...string) {
 	t.Helper()
-	resp, err := http.Post(n.AdminURL()+path, "application/json", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(resp.Body)
-		t.Fatalf("POST %s: %d %s", path, resp.StatusCode, text)
-	}
+	insist(t, func() error { return admin(t, n).Post(t.Context(), nil, path...) })
 }
 
 // sessionOf is what a node's admin API says of a session.
 func sessionOf(t *testing.T, n *testcluster.Node, session string) (v api.Session) {
 	t.Helper()
-	if err := admin(t, n).Get(t.Context(), &v, "sessions", testcluster.PoolName, session); err != nil {
-		t.Fatal(err)
-	}
+	insist(t, func() error { return admin(t, n).Get(t.Context(), &v, "sessions", testcluster.PoolName, session) })
 	return v
 }
 
@@ -263,18 +255,14 @@ func TestAddAndRemove(t *testing.T) {
 	k.take(t, 2, 0, 1, 2)
 	n := admin(t, c.Node(0))
 	more := api.NewBackend{ID: "b9", URL: c.Backend(0).URL(), Weight: 1}
-	if err := n.Post(t.Context(), more, "pools", testcluster.PoolName, "backends"); err != nil {
-		t.Fatal(err)
-	}
+	insist(t, func() error { return n.Post(t.Context(), more, "pools", testcluster.PoolName, "backends") })
 	picks(t, c, "b1 b2 b3 b9", 0, 1, 2)
 	k.take(t, 2, 0, 1, 2)
 	if moved := metrics(t, c.Node(1), "starling_moves_total"); moved != 0 {
 		t.Errorf("%v moves because of a backend more", moved)
 	}
 	was := append([]string(nil), k.homes...)
-	if err := n.Delete(t.Context(), "pools", testcluster.PoolName, "backends", "b2"); err != nil {
-		t.Fatal(err)
-	}
+	insist(t, func() error { return n.Delete(t.Context(), "pools", testcluster.PoolName, "backends", "b2") })
 	began := time.Now()
 	for i := range 3 {
 		eventually(t, settleTime, func() string {

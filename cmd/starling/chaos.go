@@ -123,13 +123,18 @@ func runChaos(c *cobra.Command, o chaosOptions) error {
 	var broken []string
 	var judged []pages.Judged
 	for i, got := range o.several(ctx, all, c.OutOrStdout()) {
-		if err = errors.Join(err, got.err); got.err != nil {
+		switch why := context.Cause(ctx); {
+		case got.err != nil && got.err == why:
+			continue // it was not begun; why is said once
+		case got.err != nil:
+			err = errors.Join(err, got.err)
 			continue
 		}
 		if judged = append(judged, got.Judged); !judge.Held(got.Verdicts) || len(got.Run.Trouble) > 0 {
 			broken = append(broken, all[i].Name)
 		}
 	}
+	err = errors.Join(err, context.Cause(ctx))
 	if o.report != "" {
 		err = errors.Join(err, o.write(judged, c.OutOrStdout()))
 	}
@@ -159,18 +164,20 @@ type outcome struct {
 	err error
 }
 
-// several runs scenarios, some at a time. Of those that run beside others all that
-// there is to say comes at their end.
+// several runs scenarios, some at a time, until ctx ends. Of those that run beside
+// others all that there is to say comes at their end.
 func (o chaosOptions) several(ctx context.Context, all []chaos.Scenario, out io.Writer) []outcome {
 	got := make([]outcome, len(all))
 	var running sync.WaitGroup
 	var telling sync.Mutex
 	places := make(chan struct{}, o.beside)
 	for i, s := range all {
-		places <- struct{}{}
-		if ctx.Err() != nil {
-			got[i].err = ctx.Err()
-			continue
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if got[i].err = context.Cause(ctx); got[i].err != nil {
+			continue // no place is given back: none is taken any more
 		}
 		running.Go(func() {
 			defer func() { <-places }()

@@ -71,7 +71,7 @@ func dev(c *cobra.Command, o devOptions) error {
 	if err != nil {
 		return err
 	}
-	cluster.AwaitSessions(ctx, devFounding)
+	late := cluster.AwaitSessions(ctx, devFounding)
 	if o.duration > 0 { // of what there is to see
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, o.duration)
@@ -79,6 +79,9 @@ func dev(c *cobra.Command, o devOptions) error {
 	}
 	out := c.OutOrStdout()
 	fmt.Fprint(out, cluster.Guide())
+	if late != nil && ctx.Err() == nil {
+		fmt.Fprintf(out, "sessions are not kept yet: %v\n\n", late)
+	}
 	if o.load {
 		_, err = cluster.Show(ctx, testcluster.ShowOptions{Out: out, Load: load.Options{Sessions: testcluster.DemoSessions}})
 	} else {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 )
 
@@ -94,22 +96,23 @@ func (t *Transport) Start(ctx context.Context) error {
 // Addr is where peers reach this node, once it is started.
 func (t *Transport) Addr() net.Addr { return t.listener.Addr() }
 
+// Retire has nobody reach this node by the port any more: no call begins, and what
+// peers or Raft groups have opened is cut, once calls at work have finished or ctx has
+// ended. This side may call and follow peers as before, until Stop.
+func (t *Transport) Retire(ctx context.Context) {
+	t.shut(ctx)
+	t.mu.Lock()
+	groups := slices.Collect(maps.Values(t.groups))
+	t.mu.Unlock()
+	for _, g := range groups {
+		_ = g.Close()
+	}
+	t.accepted.end()
+}
+
 // Stop lets calls at work finish until ctx ends, then cuts everything.
 func (t *Transport) Stop(ctx context.Context) error {
-	t.stopOnce.Do(func() {
-		t.mu.Lock()
-		close(t.stopping) // no call begins from here on, so serving only falls
-		t.mu.Unlock()
-		if t.listener != nil {
-			_ = t.listener.Close() // nothing more comes; its error would change nothing
-		}
-	})
-	done := make(chan struct{})
-	go func() { t.serving.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
+	done := t.shut(ctx)
 	t.mu.Lock()
 	t.ended = true
 	t.mu.Unlock()
@@ -119,6 +122,26 @@ func (t *Transport) Stop(ctx context.Context) error {
 	t.tasks.Wait()
 	<-done
 	return nil
+}
+
+// shut has no call begin any more, and waits for those at work, or for ctx; done is
+// closed when they have finished.
+func (t *Transport) shut(ctx context.Context) (done chan struct{}) {
+	t.stopOnce.Do(func() {
+		t.mu.Lock()
+		close(t.stopping) // no call begins from here on, so serving only falls
+		t.mu.Unlock()
+		if t.listener != nil {
+			_ = t.listener.Close() // nothing more comes; its error would change nothing
+		}
+	})
+	done = make(chan struct{})
+	go func() { t.serving.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	return done
 }
 
 func (t *Transport) isStopping() bool {

@@ -298,7 +298,7 @@ func (q *Quorum) awaitLeaders(ctx context.Context) {
 // ctx it does not wait for a disk that hangs.
 func (q *Quorum) Stop(ctx context.Context) error {
 	if q.beyond.Load() != nil {
-		return q.unroute(ctx) // all else is another's
+		return errors.Join(q.unroute(ctx), q.port.Stop(ctx)) // all else is another's
 	}
 	q.cancel()
 	err := errors.Join(q.unroute(ctx), q.keeper.Stop(ctx), q.ended(ctx))

@@ -21,10 +21,13 @@ type Beyond interface {
 }
 
 // Release closes replicas, port and file, for another process of this node to open.
-// The turns go on, and their node is a holder of its own, until Stop.
+// The turns go on, and their node is a holder of its own, until Stop. They reach others
+// by b, and as long as nobody is there by what is left of the port: others do not come
+// by it, but leases that they granted go on.
 func (q *Quorum) Release(ctx context.Context, b Beyond) error {
 	q.cancel()
 	err := errors.Join(q.keeper.Stop(ctx), q.ended(ctx))
+	b = ways{b, q}
 	q.beyond.Store(&b)
 	if r := q.router.Load(); r != nil {
 		r.Outlive()
@@ -32,7 +35,46 @@ func (q *Quorum) Release(ctx context.Context, b Beyond) error {
 			q.drop(g.ID.Shard)
 		}
 	}
-	return errors.Join(err, q.groups.Stop(ctx), q.port.Stop(ctx), q.store.Stop(ctx))
+	err = errors.Join(err, q.groups.Stop(ctx))
+	q.port.Retire(ctx)
+	return errors.Join(err, q.store.Stop(ctx))
+}
+
+// ways are how a process reaches others that is the node no more: by the one that is,
+// and where that one cannot yet, by its own port. However long the other one opens what
+// it took over, leases do not lapse meanwhile beneath turns that run.
+type ways struct {
+	Beyond
+	q *Quorum
+}
+
+// Call asks a node.
+func (w ways) Call(ctx context.Context, node, service string, question []byte) ([]byte, error) {
+	answer, err := w.Beyond.Call(ctx, node, service, question)
+	if err == nil || w.ends(ctx, node) {
+		return answer, err
+	}
+	answer, own := w.q.port.Call(ctx, node, service, question)
+	if own != nil {
+		return nil, fmt.Errorf("%w; and by this process's own port: %w", err, own)
+	}
+	return answer, nil
+}
+
+// Feed follows a feed once. One that has brought something is over when it breaks: the
+// next is of another opening.
+func (w ways) Feed(ctx context.Context, node, service string, opening []byte, take func([]byte) error) error {
+	came := false
+	err := w.Beyond.Feed(ctx, node, service, opening, func(m []byte) error { came = true; return take(m) })
+	if came || w.ends(ctx, node) {
+		return err
+	}
+	return w.q.followOnce(ctx, node, service, opening, take)
+}
+
+// ends tells whether there is no other way: this node itself is the other process.
+func (w ways) ends(ctx context.Context, node string) bool {
+	return node == w.q.o.Self.ID || ctx.Err() != nil
 }
 
 // Boot numbers this process among those of the node.
@@ -105,7 +147,7 @@ func (q *Quorum) RelayFeed(ctx context.Context, node, service string, opening []
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		end(q.feedOnce(ctx, node, service, opening, take, end))
+		end(q.feedOnce(ctx, node, service, opening, take))
 	}()
 	defer func() { end(nil); <-ended }()
 	for {
@@ -122,16 +164,23 @@ func (q *Quorum) RelayFeed(ctx context.Context, node, service string, opening []
 
 // feedOnce is one life of a feed, from this node or another: a second one would be of
 // another opening.
-func (q *Quorum) feedOnce(ctx context.Context, node, service string, opening []byte, take func([]byte) error, end context.CancelCauseFunc) error {
+func (q *Quorum) feedOnce(ctx context.Context, node, service string, opening []byte, take func([]byte) error) error {
 	if node != q.o.Self.ID {
-		q.port.Follow(ctx, node, service, transport.Reader{Open: func() []byte { return opening }, Take: take, Lost: func(err error) { end(err) }})
-		return nil
+		return q.followOnce(ctx, node, service, opening, take)
 	}
 	r := q.router.Load()
 	if r == nil {
 		return errors.New("this node has no cluster yet")
 	}
 	return r.Serve(ctx, node, opening, func(m []byte) error { return take(slices.Clone(m)) })
+}
+
+// followOnce is one life of another node's feed.
+func (q *Quorum) followOnce(ctx context.Context, node, service string, opening []byte, take func([]byte) error) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	q.port.Follow(ctx, node, service, transport.Reader{Open: func() []byte { return opening }, Take: take, Lost: func(err error) { end(err) }})
+	return context.Cause(ctx)
 }
 
 const (

@@ -28,8 +28,8 @@ type Shard struct {
 	Step            *meta.Step    // what is done to it; nil: nothing
 	Standing        meta.Standing // of the step
 
-	// Here is what this node's own replica of sessions has come to; its index is 0
-	// where it has none. Marks are what it was at before.
+	// Here is what this node's own replica has come to; its index is 0 where it has
+	// none, or does not know. Marks are what one of sessions was at before.
 	Here  shards.Mark   `json:"-"` // it is no other node's business
 	Marks []shards.Mark `json:"-"`
 }
@@ -198,11 +198,20 @@ func (q *Quorum) Shards(ctx context.Context) []Shard {
 	}
 	for i := range all {
 		all[i].placed(m.Shards[i], q.keeper.Standing(i))
-		if own, g := q.machine(uint32(i)), q.groups.Group(uint32(i)); own != nil && g != nil && g.ID.Incarnation == all[i].Incarnation {
-			all[i].Here, all[i].Marks = own.Digests()
+		if g := q.groups.Group(uint32(i)); g != nil && g.ID.Incarnation == all[i].Incarnation {
+			q.comesTo(&all[i])
 		}
 	}
 	return all
+}
+
+// comesTo adds what this node's own replica has come to.
+func (q *Quorum) comesTo(s *Shard) {
+	if s.ID == 0 {
+		s.Here.Index, s.Here.Digest = q.meta.Digest()
+	} else if own := q.machine(s.ID); own != nil {
+		s.Here, s.Marks = own.Digests()
+	}
 }
 
 // placed adds what the map says of the shard, and how its step stands as far as this

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Config is one backend as the file names it.
@@ -39,6 +41,9 @@ func DefaultOutlier() OutlierConfig {
 
 // Validate reports every fault by the key it concerns.
 func (c Config) Validate(fault func(key, format string, args ...any)) {
+	if c.ID != "" && !validID(c.ID) {
+		fault("id", "%q is no id; write up to %d printable characters without spaces", c.ID, maxID)
+	}
 	if c.URL == "" {
 		fault("url", "is missing; write the backend's address, for example http://127.0.0.1:9001")
 	} else if _, err := ParseURL(c.URL); err != nil {
@@ -50,6 +55,15 @@ func (c Config) Validate(fault func(key, format string, args ...any)) {
 	if c.MaxStreams < 0 {
 		fault("max_streams", "%d is negative; write 0 for what backend.max_streams says, or a count such as 16", c.MaxStreams)
 	}
+}
+
+const maxID = 300 // bytes; host:port, which it may be, is shorter
+
+// validID tells whether an id can stand in logs, tables and the header
+// X-Starling-Backend as it is, and in a path of the admin API.
+func validID(s string) bool {
+	bad := func(r rune) bool { return r == utf8.RuneError || !unicode.IsGraphic(r) || unicode.IsSpace(r) }
+	return len(s) <= maxID && s != "." && s != ".." && !strings.ContainsFunc(s, bad)
 }
 
 // Validate reports every fault by the key it concerns.

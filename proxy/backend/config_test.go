@@ -103,6 +103,10 @@ func TestValidate(t *testing.T) {
 		want []string
 	}{
 		{"default", good(func(*Config) {}), nil},
+		{"an id", good(func(c *Config) { c.ID = "büro/3" }), nil},
+		{"an id that ends a header's line", good(func(c *Config) { c.ID = "b1\r\nX: y" }), []string{"id"}},
+		{"an id that a terminal obeys", good(func(c *Config) { c.ID = "b\x1b[31m" }), []string{"id"}},
+		{"an id that no table can hold", good(func(c *Config) { c.ID = strings.Repeat("b", 301) }), []string{"id"}},
 		{"no url", good(func(c *Config) { c.URL = "" }), []string{"url"}},
 		{"bad url", good(func(c *Config) { c.URL = "h" }), []string{"url"}},
 		{"weight 0 and no url", good(func(c *Config) { c.URL, c.Weight = "", 0 }), []string{"url", "weight"}},

@@ -56,6 +56,7 @@ func Local(m *Map, self string, own []Own, open func(Own) bool) (errands []Erran
 			if open(o) {
 				errands = append(errands, Errand{Do: CloseIt, Own: o})
 			}
+		case o.Incarnation == s.Incarnation && s.Phase == Creating && m.foreign(o): // it was made since, and has members by now; its leader says so
 		case o.Incarnation < s.Incarnation, !s.keepsOwn(self, o.Life):
 			errands = append(errands, Errand{Do: DeleteIt, Own: o})
 		}

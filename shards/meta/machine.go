@@ -2,6 +2,8 @@ package meta
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"sync"
@@ -11,6 +13,7 @@ import (
 type Machine struct {
 	mu      sync.Mutex // guards what follows
 	current *Map
+	index   uint64        // of the last entry; 0: not known
 	changed chan struct{} // closed when current is another
 }
 
@@ -36,7 +39,7 @@ func (m *Machine) set(next *Map) {
 
 // Apply takes the commands of one entry. None is done unless all are understood.
 // Each result is a Result.
-func (m *Machine) Apply(_, _ uint64, commands [][]byte) ([]any, error) {
+func (m *Machine) Apply(_, index uint64, commands [][]byte) ([]any, error) {
 	decoded := make([]Command, len(commands))
 	for i, b := range commands {
 		c, err := DecodeCommand(b)
@@ -51,6 +54,7 @@ func (m *Machine) Apply(_, _ uint64, commands [][]byte) ([]any, error) {
 	for i, c := range decoded {
 		next, results[i] = applied(next, c)
 	}
+	m.index = index
 	m.set(next)
 	return results, nil
 }
@@ -64,6 +68,7 @@ func applied(m *Map, c Command) (*Map, any) {
 func (m *Machine) Reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.index = 0
 	m.set(&Map{})
 }
 
@@ -92,6 +97,22 @@ func (m *Machine) Restore(r io.Reader) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.index = 0
 	m.set(next)
 	return nil
+}
+
+// DigestForm is how a digest is made: of the map as it is written. It is another one
+// once that is, for maps that are alike have unlike digests then.
+const DigestForm = 1
+
+// Digest is what the map comes to in one number, and after which entry; 0: that is
+// not known. Maps that have it in common are alike. The map's secret cannot be had
+// from it.
+func (m *Machine) Digest() (index, digest uint64) {
+	m.mu.Lock()
+	current, index := m.current, m.index
+	m.mu.Unlock()
+	sum := sha256.Sum256(encode(current))
+	return index, binary.BigEndian.Uint64(sum[:])
 }

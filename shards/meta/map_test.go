@@ -231,6 +231,62 @@ func anyCommand(r *rand.Rand, m *Map) Command {
 	return c
 }
 
+// TestDigest: maps that are alike come to the same, also one from a snapshot, which
+// does not know after which entry before its first; others do not.
+func TestDigest(t *testing.T) {
+	one, two := NewMachine(), NewMachine()
+	apply := func(m *Machine, index uint64, c Command) {
+		t.Helper()
+		if _, err := m.Apply(1, index, [][]byte{c.Encode()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := NewMap("a", 2, 3, 1, newcomers("a", "b"))
+	found.Cluster, found.Secret = "6f0c5b1e-9a3d-4c27-8e11-2f6d0b7a9c35", []byte("secret")
+	apply(one, 1, Command{Op: OpFound, Map: found})
+	index, first := one.Digest()
+	if index != 1 {
+		t.Errorf("after entry %d, want 1", index)
+	}
+	if got := fmt.Sprintf("%d-%016x", DigestForm, first); got != "1-8f216ae612219bcd" {
+		t.Errorf("the map comes to %s, want 1-8f216ae612219bcd: where that is meant raise DigestForm, and write here what it is by now", got)
+	}
+	w, err := one.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if _, err := w.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := two.Restore(&b); err != nil {
+		t.Fatal(err)
+	}
+	if index, digest := two.Digest(); index != 0 || digest != first {
+		t.Errorf("restored: %016x after entry %d, want %016x after 0", digest, index, first)
+	}
+	pool := func(weight int) Command {
+		return Command{Op: OpPool, Key: "p", Pool: &Pool{Backends: []Backend{{ID: "b", URL: "http://b", Weight: weight}}}}
+	}
+	apply(one, 2, pool(1))
+	apply(two, 2, pool(1))
+	index, second := one.Digest()
+	if i, d := two.Digest(); i != index || d != second || d == first {
+		t.Errorf("after entry %d %016x, the other after %d %016x, both before it %016x", index, second, i, d, first)
+	}
+	m, _ := one.Map()
+	other := pool(2)
+	other.Seen = m.Pools["p"].Revision
+	apply(one, 3, other)
+	if _, d := one.Digest(); d == second {
+		t.Error("another weight comes to the same")
+	}
+	two.Reset()
+	if index, _ := two.Digest(); index != 0 {
+		t.Errorf("begun anew, and after entry %d", index)
+	}
+}
+
 func TestMachineHaltsOnWhatItCannotUnderstand(t *testing.T) {
 	m := NewMachine()
 	found := Command{Op: OpFound, Map: NewMap("a", 1, 1, 1, newcomers("a"))}.Encode()

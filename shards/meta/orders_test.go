@@ -127,21 +127,38 @@ func TestSituationOrderIsStale(t *testing.T) {
 }
 
 // TestSituationRecoveredFromBeforeAReset: meta is recovered from a map that does not
-// know that a shard was made anew, and all nodes that have it have started since. They
-// bring it back: none of what was bound in it is lost.
+// know that a shard was made anew, or only that it was to be, and all nodes that have it
+// have started since. They bring it back: none of what was bound in it is lost.
 func TestSituationRecoveredFromBeforeAReset(t *testing.T) {
+	for what, knows := range map[string]bool{"it knows nothing": false, "it knows that it is made": true} {
+		t.Run(what, func(t *testing.T) { recoveredFromBeforeAReset(t, knows) })
+	}
+}
+
+func recoveredFromBeforeAReset(t *testing.T, knows bool) {
 	w := begin(t, 1, 8, 12)
 	w.run(30 * time.Second)
 	shard, rest := w.besideMeta()
 	before := w.newest().Shards[shard]
 	late := w.nodes[w.newest().Shards[0].Replicas[0].Node]
-	w.split = map[string]bool{late.id: true}
+	if !knows {
+		w.split = map[string]bool{late.id: true}
+	}
 	w.run(10 * time.Second)
 	w.nodes[rest[0]].stop()
 	w.nodes[rest[1]].stop()
 	w.acked[[2]int{shard, int(before.Incarnation)}] = nil // only part of it is left
 	w.run(3 * time.Second)
 	w.reset(shard, false)
+	if knows {
+		w.until("it hears of that", time.Minute, func() error {
+			if s := late.keeper.Map().Shards[shard]; s.Phase != Creating {
+				return fmt.Errorf("it has %+v", s)
+			}
+			return nil
+		})
+		w.split = map[string]bool{late.id: true}
+	}
 	w.until("it is made anew", 2*time.Minute, func() error {
 		if s := w.newest().Shards[shard]; s.Phase != Ready || s.Incarnation != before.Incarnation+1 {
 			return fmt.Errorf("it is %+v", s)
@@ -168,6 +185,7 @@ func TestSituationRecoveredFromBeforeAReset(t *testing.T) {
 		}
 	}
 	w.until("the shard that was made anew is led again", 2*time.Minute, func() error {
+		w.voters(shard)
 		if l := w.leads(shard); l == nil || l.own.Incarnation != before.Incarnation+1 {
 			return errors.New("it is not")
 		}

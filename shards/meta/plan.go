@@ -147,7 +147,7 @@ func (p *plan) planShards() {
 		switch s := p.m.Shards[i]; {
 		case i > 0 && p.seen.Groups[i].Incarnation > s.Incarnation:
 			p.regain(i, s, p.seen.Groups[i]) // a generation of which this map does not know has made it anew, perhaps more often than this one
-		case s.Phase == Planned && (!joining || p.seen.Led >= joinWait):
+		case s.Phase == Planned && !p.early() && (!joining || p.seen.Led >= joinWait):
 			p.create(i, Create, "the cluster is founded")
 		case s.Phase == Creating:
 			p.attend(i)
@@ -233,9 +233,12 @@ func (p *plan) attend(i int) {
 	s := p.m.Shards[i]
 	founder := p.m.Nodes[s.Founder]
 	switch {
-	case p.known(i):
+	case p.known(i) && p.seen.Groups[i].within(s.Replicas):
 		s.Phase = Ready
 		p.setShard(i, s)
+	case p.known(i): // a recovered map is of when it was made, and it has gone on
+		p.regain(i, s, p.seen.Groups[i])
+	case p.early():
 	case s.Step != nil && s.Step.Kind == Reset:
 		if gone := fmt.Sprintf("node %s, which was to make it anew, is dead; reset it again", p.name(s.Founder)); founder.State == Dead && s.Step.Reason != gone {
 			s.Step = &Step{Kind: Reset, Node: s.Founder, Reason: gone}
@@ -249,6 +252,10 @@ func (p *plan) attend(i int) {
 		p.create(i, Create, fmt.Sprintf("node %s did not create incarnation %d", p.name(s.Founder), s.Incarnation))
 	}
 }
+
+// early tells whether meta was recovered, from a map that may not know what was made,
+// and leaders of shards may not have had the time to say that they lead.
+func (p *plan) early() bool { return p.m.Generation() > 1 && p.seen.Led < joinWait }
 
 func (p *plan) name(id string) string { return p.m.name(id) }
 

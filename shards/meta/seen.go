@@ -84,6 +84,16 @@ func (g Group) passing(node string) Group {
 // light tells whether a copy of the group costs next to nothing.
 func (g Group) light() bool { return g.Last > 0 && g.Last <= fewLacked }
 
+// within tells whether all members of the group are wanted.
+func (g Group) within(wanted []Replica) bool {
+	for _, m := range g.Members {
+		if !slices.ContainsFunc(wanted, func(r Replica) bool { return r.Node == m.Node && r.Life == m.Life }) {
+			return false
+		}
+	}
+	return true
+}
+
 // as tells whether the group's members are the wanted ones.
 func (g Group) as(wanted []Replica) bool {
 	if len(g.Members) != len(wanted) {

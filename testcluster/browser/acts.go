@@ -6,11 +6,16 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/starling-lb/starling/testcluster/llm"
 )
 
-// throws has an operator eject a backend and admit it again, at all nodes.
+// throws has an operator eject a backend and admit it again, at all nodes. Meanwhile
+// it hangs, but for its health: else the stream that tries it after some seconds may
+// bring it back before a slow page has shown anything.
 func (l *looker) throws() {
-	l.t.add("click Eject b3", l.run(`button("Eject b3").click()`))
+	l.t.add("b3 hangs", l.c.Backend(2).SetFaults(llm.Faults{Hang: true, Health: llm.HealthOK}))
+	l.press("click Eject b3", "Eject b3", "")
 	l.until("the question says what follows, and what else there is", `if (!dialog.open || !dialog.textContent.includes("All nodes") || !dialog.textContent.includes("drain it")) return dialog.textContent;`)
 	l.t.add("confirm", l.run(`document.querySelector("#ask .do").click()`))
 	l.until("b3 is out, and says until when", `
@@ -18,7 +23,8 @@ func (l *looker) throws() {
 		if (!/until \d/.test(cell("#pools", "b3", "Why"))) return cell("#pools", "b3", "Why");
 		if (button("Eject b3")) return "it can be ejected again";`)
 	l.t.add("at another node, too", l.elsewhere("b3", "ejected"))
-	l.t.add("admit it", l.run(`button("Admit b3").click(); document.querySelector("#ask .do").click()`))
+	l.press("admit it", "Admit b3", confirmed)
+	l.t.add("b3 goes on", l.c.Backend(2).Revive())
 	l.back("b3")
 	l.t.add("at the other node, too", l.elsewhere("b3", "active"))
 }
@@ -44,14 +50,14 @@ func (l *looker) elsewhere(id, state string) error {
 
 // policies has another policy chosen from the list, and that of the file again.
 func (l *looker) policies() {
-	l.t.add("click Policy", l.run(`button("Policy of llm").click()`))
+	l.press("click Policy", "Policy of llm", "")
 	l.until("asks with the list, at the one that holds", `
 		const list = document.querySelector("#ask select");
 		if (!dialog.open || document.activeElement !== list) return "the focus is on " + document.activeElement.outerHTML;
 		if (list.value !== "p2c" || list.options.length !== 10) return list.value + " of " + list.options.length;`)
 	l.t.add("choose another", l.run(`document.querySelector("#ask select").value = "least_connections"; document.querySelector("#ask .do").click()`))
 	l.until("it holds", `const s = document.querySelector(".pool p").textContent; if (dialog.open || !s.includes("Chosen by least_connections")) return s + dialog.textContent;`)
-	l.t.add("as the configuration says", l.run(`button("Policy of llm").click(); document.querySelector("#ask select").value = ""; document.querySelector("#ask .do").click()`))
+	l.press("as the configuration says", "Policy of llm", `document.querySelector("#ask select").value = "";`+confirmed)
 	l.until("it does again", `const s = document.querySelector(".pool p").textContent; if (dialog.open || !s.includes("Chosen by p2c")) return s + dialog.textContent;`)
 }
 
@@ -159,7 +165,7 @@ func (l *looker) loses() {
 		if (!button("Make shard 1 anew")) return "no button: " + row("#shard-list", "1").textContent;
 		if (button("Make shard 0 anew")) return "a button at shard 0";`)
 	l.t.add("picture", l.p.shoot(l.ctx, l.shots, "lost"))
-	l.t.add("click it", l.run(`button("Make shard 1 anew").click()`))
+	l.press("click it", "Make shard 1 anew", "")
 	l.until("the question names what is lost, and whom to try to start first", `
 		const s = dialog.textContent;
 		if (!dialog.open || !/What only n[23] and n[23] knew is lost/.test(s) || !s.includes("taken from n1") || !s.includes("started again")) return s;

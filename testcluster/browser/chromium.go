@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"time"
 )
 
 // chromium is a browser that is told what to do over two pipes, by the DevTools
@@ -74,7 +75,7 @@ func open(ctx context.Context, program string, events func(message)) (_ *chromiu
 		"--no-sandbox", // as root there is none; it loads nothing but our own page
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-default-browser-check", "--hide-scrollbars", "about:blank")
 	c.cmd.ExtraFiles = []*os.File{theirIn, theirOut} // its descriptors 3 and 4
-	c.cmd.Stderr = &c.said
+	c.cmd.Stderr, c.cmd.WaitDelay = &c.said, patience // its children may hold on to what it says
 	c.to = ourOut
 	err = c.cmd.Start()
 	theirIn.Close()
@@ -155,10 +156,29 @@ func (c *chromium) last() string {
 	return "it said last: " + said[max(0, len(said)-300):]
 }
 
+// close ends the browser, and with it the processes that it has started, which write to
+// its profile to their last. One that stays has a while, and leaves a profile then.
 func (c *chromium) close() error {
 	_ = c.to.Close() // which ends it
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+	}
 	_ = c.cmd.Process.Kill()
 	_ = c.cmd.Wait()
-	<-c.done
-	return os.RemoveAll(c.dir)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := os.RemoveAll(c.dir)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
 }

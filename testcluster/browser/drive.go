@@ -28,7 +28,9 @@ func drive(ctx context.Context, program, shots string, t *table) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop(c)) }()
-	c.AwaitSessions(ctx, 30*time.Second)
+	if err := c.AwaitSessions(ctx, 30*time.Second); err != nil {
+		return err
+	}
 	traffic, err := load.New(load.Options{URL: c.Node(0).URL(), More: []string{c.Node(1).URL(), c.Node(2).URL()}, Sessions: 40})
 	if err != nil {
 		return err
@@ -83,7 +85,25 @@ func guarded(ctx context.Context) (*testcluster.Cluster, error) {
 	return testcluster.Start(ctx, testcluster.Options{Backends: 1, Backend: llm.Options{}, Config: func(c *node.Config) { c.Admin.TokenFile = file }})
 }
 
-// turn is one of a session.
+// turns takes turns of a session until one is answered.
+func turns(ctx context.Context, node, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := turn(ctx, node, key)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
 func turn(ctx context.Context, node, key string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, node+"/v1/models", nil)
 	if err != nil {
@@ -103,7 +123,7 @@ func turn(ctx context.Context, node, key string) error {
 }
 
 func stop(c *testcluster.Cluster) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return c.Stop(ctx)
 }

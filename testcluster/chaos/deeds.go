@@ -26,6 +26,7 @@ type done struct {
 func deeds() map[history.Kind]deed {
 	return map[history.Kind]deed{
 		history.Partition: partition, history.OneWay: oneWay, history.Flap: flap, history.Loss: lossy, history.Delay: delayed, history.Reset: reset,
+		history.Duplicate: strays("come twice"), history.Reorder: strays("come behind others"), history.Corrupt: strays("have a bit that is another"),
 		history.Kill: kill, history.Pause: freeze, history.Disk: badDisk, history.Clock: jump,
 		history.Restart: restart, history.Upgrade: upgrade, history.HandOver: handOver, history.Twice: twice, history.Move: move, history.Wipe: wipe, history.Join: join, history.Leave: leave,
 		history.Backend: badBackend, history.AddBackend: addBackends, history.Traffic: busier, history.Drain: drain, history.Operate: operate,
@@ -225,6 +226,15 @@ func lossy(ctx context.Context, r *run, s Step) (done, error) {
 
 func delayed(ctx context.Context, r *run, s Step) (done, error) {
 	return waysOf(ctx, r, s, path{Delay: s.By}, r.everybody, true, fmt.Sprintf("%v later between it and the others", s.By))
+}
+
+// strays are deeds that packets alone suffer.
+func strays(words string) deed {
+	return func(ctx context.Context, r *run, s Step) (done, error) {
+		p := map[history.Kind]path{history.Duplicate: {Twice: s.Share}, history.Reorder: {Behind: s.Share}, history.Corrupt: {Flipped: s.Share}}[s.Fault]
+		s.Over = "both" // there is but one protocol of packets
+		return waysOf(ctx, r, s, p, r.everybody, true, fmt.Sprintf("%.0f %% of the packets between it and the others %s", 100*s.Share, words))
+	}
 }
 
 // flap cuts nodes off and lets them back, again and again.

@@ -1,8 +1,8 @@
 package chaos
 
 // layers are a network namespace whose kernel loses what shall be lost, as tables
-// are, between nodes and relays that hold back what shall be late: a kernel that can
-// delay by itself is rare.
+// are, between nodes and relays that hold back what shall be late, and have packets
+// stray: a kernel that can do that by itself is rare.
 type layers struct {
 	*relays
 	tables *tables
@@ -29,17 +29,22 @@ func (l *layers) open(m *member) error {
 
 func (l *layers) ways() ways { return l }
 
-// Set has the relays delay, and the kernel lose.
+// Set has the relays do what the kernel cannot, and the kernel lose.
 func (l *layers) Set(from, to string, p path) {
-	late := path{TCP: p.TCP, UDP: p.UDP, Delay: p.Delay}
-	if p.Delay == 0 {
-		late = path{}
+	relays, kernel := split(p)
+	l.links.Set(from, to, relays)
+	l.tables.Set(from, to, kernel)
+}
+
+// split is a path in two: what relays do, and what the kernel does.
+func split(p path) (relays, kernel path) {
+	if p.Off || p.Loss > 0 {
+		kernel = path{TCP: p.TCP, UDP: p.UDP, Off: p.Off, Loss: p.Loss}
 	}
-	l.links.Set(from, to, late)
-	if p.Delay = 0; !p.Off && p.Loss == 0 {
-		p = path{}
+	if p.Off, p.Loss = false, 0; p != (path{TCP: p.TCP, UDP: p.UDP}) {
+		relays = p
 	}
-	l.tables.Set(from, to, p)
+	return relays, kernel
 }
 
 func (l *layers) Reset(a, b string) int { return l.links.Reset(a, b) }

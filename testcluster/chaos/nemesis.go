@@ -22,7 +22,7 @@ func random() []string {
 
 // named are those that it may be told to pick from.
 func named() []string {
-	return append(random(), string(history.HandOver), string(history.Twice))
+	return append(random(), string(history.HandOver), string(history.Twice), string(history.Duplicate), string(history.Reorder), string(history.Corrupt))
 }
 
 // nemesisLoop makes one fault after the other, each of a kind and a length by
@@ -58,6 +58,8 @@ func draw(dice *rand.Rand, k history.Kind) Step {
 		s.Target = one("any", "half", "leader", "meta")
 	case history.Loss:
 		s.Loss = 0.01 + 0.29*dice.Float64()
+	case history.Duplicate, history.Reorder, history.Corrupt:
+		s.Share = 0.05 + 0.45*dice.Float64()
 	case history.Delay:
 		s.By = time.Duration(5+dice.IntN(196)) * time.Millisecond
 	case history.Flap:

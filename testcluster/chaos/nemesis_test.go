@@ -13,7 +13,7 @@ import (
 // and the same seed draws the same.
 func TestDraw(t *testing.T) {
 	a, b := rand.New(rand.NewPCG(1, 1)), rand.New(rand.NewPCG(1, 1))
-	for _, k := range random() {
+	for _, k := range named() {
 		for range 50 {
 			s := draw(a, history.Kind(k))
 			if other := draw(b, history.Kind(k)); s != other {
@@ -52,7 +52,17 @@ func TestBend(t *testing.T) {
 	if len(n) != 4 || !n[[2]string{"a", "b"}].Off || n[[2]string{"a", "b"}].Loss != 0.5 || n[[2]string{"a", "b"}].UDP || !n[[2]string{"c", "a"}].Off {
 		t.Errorf("both: %+v", n)
 	}
+	r.bend(3, between([]string{"c"}, []string{"a"}, path{Flipped: 0.1}, false))
+	if got := n[[2]string{"c", "a"}]; got != (path{Off: true, Flipped: 0.1}) {
+		t.Errorf("cut off, and packets are corrupt: %+v", got)
+	}
+	r.bend(3, nil)
+	r.bend(4, between([]string{"a"}, []string{"b"}, path{Twice: 0.3}, false))
 	r.bend(1, nil)
+	if got := n[[2]string{"a", "b"}]; got != (path{Loss: 0.5, UDP: true, Twice: 0.3}) {
+		t.Errorf("lost are packets alone, and others come twice: %+v", got)
+	}
+	r.bend(4, nil)
 	if len(n) != 1 || n[[2]string{"a", "b"}] != (fault.Path{Loss: 0.5, UDP: true}) {
 		t.Errorf("the second alone: %+v", n)
 	}

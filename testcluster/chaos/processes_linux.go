@@ -55,7 +55,7 @@ func newProcesses(o Options, dir string) (*processes, error) {
 		return nil, err
 	}
 	switch {
-	case o.Level == Namespaces && o.delays:
+	case o.Level == Namespaces && o.relayed:
 		g.net, err = newLayers()
 	case o.Level == Namespaces:
 		g.net, err = newTables()

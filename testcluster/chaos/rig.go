@@ -92,7 +92,7 @@ type member struct {
 }
 
 func newRig(ctx context.Context, o Options, s Scenario) (*rig, error) {
-	o.delays = s.delays()
+	o.relayed = s.relayed()
 	r := &rig{o: o, scenario: s, harm: map[int][]bent{}, bent: map[[2]string]bool{}}
 	var err error
 	if r.dir, err = os.MkdirTemp(o.Dir, "starling-chaos-"); err != nil {

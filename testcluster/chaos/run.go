@@ -31,7 +31,7 @@ type Options struct {
 	Logs     string    // directory that the nodes' logs are left in; empty: they are not
 	Command  string    // that repeats the run, as it is told
 
-	delays bool // the scenario has some
+	relayed bool // the scenario wants relays
 }
 
 const (

@@ -188,6 +188,7 @@ func TestBadScenarios(t *testing.T) {
 		"steps: [{fault: flood}]":                         "no fault",
 		"steps: [{fault: disk, how: wet}]":                "write one of slow, stall",
 		"steps: [{fault: loss, loss: 20}]":                "from 0 to 1",
+		"steps: [{fault: corrupt, share: 20}]":            "from 0 to 1",
 		"steps: [{fault: kill, when: always}]":            "when",
 		"nodes: 0":                                        "out of range",
 		"backends: 99":                                    "out of range",

@@ -67,6 +67,7 @@ type Step struct {
 
 	Over   string        `yaml:"over" enum:"both,tcp,udp"`
 	Loss   float64       `yaml:"loss"`   // 0 to 1
+	Share  float64       `yaml:"share"`  // 0 to 1, of the packets that are doubled, out of order or corrupt
 	By     time.Duration `yaml:"by"`     // a delay, a jump, the period of what flaps
 	How    string        `yaml:"how"`    // of a disk: slow, stall, full, fail; of a backend: dead, hung, slow, flap, break
 	Factor float64       `yaml:"factor"` // of traffic, or of slowness
@@ -124,7 +125,7 @@ func parse(name string, data []byte) (Scenario, error) {
 		Traffic: Traffic{Rate: 20, Sessions: 30},
 	}
 	form := yamlstrict.Form{Elements: []any{
-		Step{Target: "any", When: "now", Over: "both", Factor: 1, Count: 1},
+		Step{Target: "any", When: "now", Over: "both", Share: 0.2, Factor: 1, Count: 1},
 		Nemesis{Faults: 2, Least: 3 * time.Second, Most: 12 * time.Second, Rest: 2 * time.Second},
 	}, Env: func(string) (string, bool) { return "", false }}
 	report, read := form.Decode(name, data, &s)
@@ -155,8 +156,10 @@ func (s *Scenario) check(fault func(key, format string, args ...any)) {
 		if _, ok := deeds()[st.Fault]; !ok {
 			fault(key+".fault", "%q is no fault; write one of %s", st.Fault, strings.Join(kinds(), ", "))
 		}
-		if st.Loss > 1 {
-			fault(key+".loss", "%v is no share; write a number from 0 to 1", st.Loss)
+		for name, share := range map[string]float64{"loss": st.Loss, "share": st.Share} {
+			if share > 1 {
+				fault(key+"."+name, "%v is no share; write a number from 0 to 1", share)
+			}
 		}
 		if hows := hows(st.Fault); len(hows) > 0 && !slices.Contains(hows, st.How) {
 			fault(key+".how", "%q is none; write one of %s", st.How, strings.Join(hows, ", "))
@@ -175,14 +178,21 @@ func (s *Scenario) check(fault func(key, format string, args ...any)) {
 	}
 }
 
-// delays tells whether something may be late between the nodes.
-func (s Scenario) delays() bool {
-	for _, st := range s.Steps {
-		if st.Fault == history.Delay {
-			return true
-		}
+// relayed tells whether relays must stand between the nodes in any case: a kernel can
+// lose, and seldom do more.
+func (s Scenario) relayed() bool {
+	more := []history.Kind{history.Delay, history.Duplicate, history.Reorder, history.Corrupt}
+	if slices.ContainsFunc(s.Steps, func(st Step) bool { return slices.Contains(more, st.Fault) }) {
+		return true
 	}
-	return s.Nemesis != nil && (len(s.Nemesis.Kinds) == 0 || slices.Contains(s.Nemesis.Kinds, string(history.Delay)))
+	if s.Nemesis == nil {
+		return false
+	}
+	list := s.Nemesis.Kinds
+	if len(list) == 0 {
+		list = random()
+	}
+	return slices.ContainsFunc(list, func(k string) bool { return slices.Contains(more, history.Kind(k)) })
 }
 
 // hows are the ways in which a fault may be; none: there is one.

@@ -40,19 +40,37 @@ func TestRulesOfAWay(t *testing.T) {
 	}
 }
 
-// TestDelaysAreSeen: a scenario that may delay is one that says so, or whose nemesis may.
-func TestDelaysAreSeen(t *testing.T) {
+// TestRelaysAreWanted: by a scenario that has more than losses, or whose nemesis may.
+func TestRelaysAreWanted(t *testing.T) {
 	for text, want := range map[string]bool{
 		"steps: [{fault: kill}]":                 false,
 		"steps: [{fault: delay, by: 5ms}]":       true,
 		"nemesis: {faults: 1}":                   true,
 		"nemesis: {faults: 1, kinds: [kill]}":    false,
 		"nemesis: {faults: 1, kinds: [delay]}":   true,
+		"nemesis: {faults: 1, kinds: [corrupt]}": true,
+		"steps: [{fault: reorder, share: 0.5}]":  true,
 		"steps: [{fault: loss, loss: 0.1}]":      false,
 		"steps: [{fault: partition, over: udp}]": false,
 	} {
-		if s, err := parse("own", []byte(text)); err != nil || s.delays() != want {
-			t.Errorf("%s: %v, %v", text, s.delays(), err)
+		if s, err := parse("own", []byte(text)); err != nil || s.relayed() != want {
+			t.Errorf("%s: %v, %v", text, s.relayed(), err)
+		}
+	}
+}
+
+// TestSplit: relays and kernel share what happens on a way, and neither does what the
+// other one does.
+func TestSplit(t *testing.T) {
+	for _, c := range []struct{ whole, relays, kernel path }{
+		{path{}, path{}, path{}},
+		{path{UDP: true, Off: true}, path{}, path{UDP: true, Off: true}},
+		{path{TCP: true, Delay: 5}, path{TCP: true, Delay: 5}, path{}},
+		{path{TCP: true, Loss: 0.1, Twice: 0.2}, path{TCP: true, Twice: 0.2}, path{TCP: true, Loss: 0.1}},
+		{path{Off: true, Delay: 5, Behind: 0.1, Flipped: 0.3}, path{Delay: 5, Behind: 0.1, Flipped: 0.3}, path{Off: true}},
+	} {
+		if relays, kernel := split(c.whole); relays != c.relays || kernel != c.kernel {
+			t.Errorf("%+v: relays %+v, kernel %+v; want %+v, %+v", c.whole, relays, kernel, c.relays, c.kernel)
 		}
 	}
 }

@@ -50,11 +50,17 @@ func (r *rig) number() int {
 }
 
 // both is two paths in one; of which protocol is then no more told apart, but where
-// both say the same.
+// both say the same, or only one concerns more than packets.
 func both(a, b path) path {
-	p := path{Off: a.Off || b.Off, Loss: max(a.Loss, b.Loss), Delay: max(a.Delay, b.Delay)}
-	if a.TCP == b.TCP && a.UDP == b.UDP {
+	p := path{
+		Off: a.Off || b.Off, Loss: max(a.Loss, b.Loss), Delay: max(a.Delay, b.Delay),
+		Twice: max(a.Twice, b.Twice), Behind: max(a.Behind, b.Behind), Flipped: max(a.Flipped, b.Flipped),
+	}
+	switch told := func(p path) bool { return p.Off || p.Loss > 0 || p.Delay > 0 }; {
+	case a.TCP == b.TCP && a.UDP == b.UDP, !told(b):
 		p.TCP, p.UDP = a.TCP, a.UDP
+	case !told(a):
+		p.TCP, p.UDP = b.TCP, b.UDP
 	}
 	return p
 }

@@ -111,7 +111,9 @@ func TestEveryChangeIsTold(t *testing.T) {
 		_ = c.Stop(ctx) // one of its nodes was killed
 		http.DefaultClient.CloseIdleConnections()
 	})
-	c.AwaitSessions(t.Context(), patience)
+	if err := c.AwaitSessions(t.Context(), patience); err != nil {
+		t.Fatal(err)
+	}
 	first, second := ask(t, c, 0), ask(t, c, 1)
 	e := &ear{}
 	stop := e.listen(t, first, 1000)

@@ -16,7 +16,15 @@ type Path struct {
 	Off   bool          // nothing arrives. A stream goes on where it was when that is over
 	Loss  float64       // share of packets, 0 to 1; of a stream, pieces come later, as they do when sent again
 	Delay time.Duration // of everything
+
+	// Of packets alone, whatever the protocols above: shares, 0 to 1.
+	Twice   float64 // come a second time, a moment later
+	Behind  float64 // come a moment later, behind what was sent after them
+	Flipped float64 // have one bit that is another
 }
+
+// strays tells whether something becomes of packets but loss and delay.
+func (p Path) strays() bool { return p.Twice > 0 || p.Behind > 0 || p.Flipped > 0 }
 
 func (p Path) tcp() bool { return p.TCP || !p.UDP }
 func (p Path) udp() bool { return p.UDP || !p.TCP }
@@ -41,6 +49,7 @@ const (
 	maxLate   = 10_000                 // packets that are delayed at a time; more are lost
 	lossEvery = 50 * time.Millisecond  // streams' losses are drawn so often
 	lossTime  = 200 * time.Millisecond // that a stream waits for what was lost, as TCP's do at least
+	moment    = 50 * time.Millisecond  // at most, by which a packet is behind others
 )
 
 // NewLinks are good ones.
@@ -195,34 +204,56 @@ func (p *packets) SetReadBuffer(bytes int) error {
 	return nil
 }
 
-// Send says whether a packet has been seen to: it is lost, or send gets a copy of
+// Send says whether a packet has been seen to: it is lost, or send gets copies of
 // it later. Else it is to be sent now.
 func (l *Links) Send(from, to string, b []byte, send func([]byte)) (done bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p, bad := l.paths[[2]string{from, to}]
-	switch {
-	case !bad || !p.udp():
-		return false
-	case l.over || p.Off || rand.Float64() < p.Loss:
-		return true
-	case p.Delay == 0:
+	if !bad {
 		return false
 	}
-	if l.late == maxLate {
+	if !p.udp() {
+		p.Off, p.Loss, p.Delay = false, 0, 0
+	}
+	switch {
+	case l.over || p.Off || drawn(p.Loss):
 		return true
+	case p.Delay == 0 && !p.strays():
+		return false
+	}
+	b = append([]byte(nil), b...)
+	if len(b) > 0 && drawn(p.Flipped) {
+		b[rand.IntN(len(b))] ^= 1 << rand.IntN(8)
+	}
+	late := p.Delay
+	if drawn(p.Behind) {
+		late += rand.N(moment)
+	}
+	l.later(late, b, send)
+	if drawn(p.Twice) {
+		l.later(p.Delay+rand.N(moment), b, send)
+	}
+	return true
+}
+
+func drawn(share float64) bool { return share > 0 && rand.Float64() < share }
+
+// later sends a packet that nobody changes any more, if there is room for it; mu is
+// held.
+func (l *Links) later(late time.Duration, b []byte, send func([]byte)) {
+	if l.late == maxLate {
+		return
 	}
 	l.late++
-	later := append([]byte(nil), b...)
 	l.all.Go(func() {
 		select {
-		case <-time.After(p.Delay):
-			send(later)
+		case <-time.After(late):
+			send(b)
 		case <-l.stop:
 		}
 		l.mu.Lock()
 		l.late--
 		l.mu.Unlock()
 	})
-	return true
 }

@@ -1,10 +1,13 @@
 package fault_test
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"math/bits"
 	"net"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -155,4 +158,73 @@ func TestLinksOfPackets(t *testing.T) {
 	if !comes(linkPatience) {
 		t.Error("the way is bad after Clear")
 	}
+}
+
+// TestStrayPackets: packets come twice, behind others and with a bit that is another,
+// each of which one path has; what a stream carries is as it was.
+func TestStrayPackets(t *testing.T) {
+	l := fault.NewLinks()
+	t.Cleanup(l.Stop)
+	b := peer(t, l, "b")
+	const sent = 200
+	play := func(p fault.Path) (got [][]byte) {
+		l.Set("a", "b", p)
+		come := make(chan []byte, 4*sent)
+		for i := range sent {
+			packet := []byte{byte(i), 0, 0, 0}
+			take := func(b []byte) { come <- bytes.Clone(b) }
+			if !l.Send("a", "b", packet, take) {
+				take(packet)
+			}
+			packet[1] = 0xff // who sends may use its buffer again
+		}
+		want := sent
+		if p.Twice == 1 {
+			want = 2 * sent
+		}
+		for len(got) < want {
+			select {
+			case b := <-come:
+				got = append(got, b)
+			case <-time.After(linkPatience):
+				t.Fatalf("%+v: %d packets came, want %d", p, len(got), want)
+			}
+		}
+		if len(come) > 0 {
+			t.Errorf("%+v: more than %d packets came", p, want)
+		}
+		return got
+	}
+	each := map[byte]int{}
+	for _, b := range play(fault.Path{Twice: 1, TCP: true}) { // whatever else holds for streams
+		each[b[0]]++
+	}
+	for i, n := range each {
+		if n != 2 {
+			t.Errorf("packet %d came %d times, want twice", i, n)
+		}
+	}
+	order := func(a, b []byte) int { return int(a[0]) - int(b[0]) }
+	got := play(fault.Path{Behind: 0.5})
+	if slices.IsSortedFunc(got, order) {
+		t.Error("half of the packets are behind others, and they came in order")
+	}
+	slices.SortFunc(got, order)
+	for i, b := range got {
+		if !bytes.Equal(b, []byte{byte(i), 0, 0, 0}) {
+			t.Fatalf("packet %d came as %x, though only late", i, b)
+		}
+	}
+	wrong := 0
+	for _, b := range play(fault.Path{Flipped: 1}) {
+		wrong += bits.OnesCount8(b[1]) + bits.OnesCount8(b[2]) + bits.OnesCount8(b[3])
+	}
+	if wrong < sent/4 || wrong > sent {
+		t.Errorf("%d bits of 24 of 32 are other ones in %d packets, want about %d", wrong, sent, sent*3/4)
+	}
+	c, err := l.Dial("a", (&net.Dialer{}).DialContext)(t.Context(), "tcp", b)
+	if err != nil || !echo(t, c, linkPatience) {
+		t.Fatalf("a stream: %v", err)
+	}
+	c.Close()
 }

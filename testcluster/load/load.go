@@ -133,7 +133,8 @@ func size(dice *rand.Rand, median int) int {
 // is counted as broken and not as a failure: of all that were due before how returned,
 // also of those that came while it was at it.
 func (l *Load) Hurt(backend string, how func() error) error {
-	l.tally.hurt(backend, time.Now())
+	l.tally.hurt(backend, time.Now().Add(streamLimit)) // for as long as it takes
+	defer func() { l.tally.hurt(backend, time.Now()) }()
 	return how()
 }
 

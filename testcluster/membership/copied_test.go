@@ -18,6 +18,7 @@ func TestSituationCopiedDirectory(t *testing.T) {
 	t.Parallel()
 	twin, dirs := t.TempDir(), map[string]string{}
 	c := begin(t, 3, 2, func(cfg *node.Config) {
+		cfg.Pools[testcluster.PoolName].Sticky.Consistency = "strict" // an answer is an agreed binding, or none
 		if cfg.Node.Name == "n4" {
 			cfg.Node.DataDir = twin
 		}

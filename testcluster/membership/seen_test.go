@@ -58,11 +58,13 @@ func TestWhatIsSeen(t *testing.T) {
 		}
 	}
 	for i := range 3 {
-		eventually(t, settleTime, func() string { return settled(t, c.Node(i), 3) })
-		s := get[api.Status](t, c.Node(i), "status")
-		if s.Cluster.Waits != "" || s.NotReady != "" || s.Node.Agreed != api.ActiveNode || s.Cluster.Revision == 0 || s.Cluster.Level == 0 || s.Shards.Steps != 0 || len(s.Faults) > 0 {
-			t.Errorf("node %d says %+v", i, s)
-		}
+		eventually(t, settleTime, func() string {
+			s := get[api.Status](t, c.Node(i), "status")
+			if s.Cluster.Waits != "" || s.NotReady != "" || s.Node.Agreed != api.ActiveNode || s.Cluster.Revision == 0 || s.Cluster.Level == 0 || s.Shards.Steps != 0 || len(s.Faults) > 0 {
+				return fmt.Sprintf("node %d says %+v", i, s)
+			}
+			return settled(t, c.Node(i), 3)
+		})
 	}
 	drained := get[api.Status](t, c.Node(2), "status").Node.ID
 	if err := admin(t, c.Node(2)).Post(t.Context(), nil, "node", "drain"); err != nil {
@@ -214,12 +216,15 @@ func TestFailedDisk(t *testing.T) {
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	broken := func(i int) { breakDisk(t, client, c, i) }
 	broken(2)
-	if s := get[api.Status](t, c.Node(2), "status"); !strings.Contains(s.NotReady, "other nodes are better off") || c.Node(2).Ready() == nil {
-		t.Errorf("its disk has failed: %+v, ready %v", s, c.Node(2).Ready())
-	}
-	if err := c.Node(0).Ready(); err != nil {
-		t.Errorf("another node is not ready: %v", err)
-	}
+	eventually(t, settleTime, func() string { // it has to have heard of the others, and they have to agree on who leads
+		if s := get[api.Status](t, c.Node(2), "status"); !strings.Contains(s.NotReady, "other nodes are better off") || c.Node(2).Ready() == nil {
+			return fmt.Sprintf("its disk has failed: %+v, ready %v", s, c.Node(2).Ready())
+		}
+		if err := c.Node(0).Ready(); err != nil {
+			return fmt.Sprintf("another node is not ready: %v", err)
+		}
+		return ""
+	})
 	broken(1)
 	c.Kill(0)
 	for _, i := range []int{1, 2} {
@@ -283,7 +288,10 @@ func TestDeadSeeds(t *testing.T) {
 	c := begin(t, 1, 2, func(cfg *node.Config) { cfg.Cluster.Seeds = []string{silent} })
 	alone := begin(t, 1, 2, func(cfg *node.Config) { cfg.Cluster.Bind, cfg.Cluster.Seeds = own, []string{own} })
 	eventually(t, settleTime, func() string { return settled(t, alone.Node(0), 1) })
-	if s := get[api.Status](t, c.Node(0), "status"); !strings.Contains(s.Cluster.Waits, silent) || !strings.Contains(s.NotReady, "no cluster yet") {
-		t.Errorf("with a silent seed it says %+v", s)
-	}
+	eventually(t, settleTime, func() string {
+		if s := get[api.Status](t, c.Node(0), "status"); !strings.Contains(s.Cluster.Waits, silent) || !strings.Contains(s.NotReady, "no cluster yet") {
+			return fmt.Sprintf("with a silent seed it says %+v", s)
+		}
+		return ""
+	})
 }

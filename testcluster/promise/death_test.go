@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -81,7 +82,7 @@ func TestShortTTL(t *testing.T) {
 		defer s.mu.Unlock()
 		all := s.ledger.streams["s"]
 		before, after := all[len(all)-2], all[len(all)-1]
-		if epoch = after.epoch; after.epoch <= before.epoch {
+		if epoch = after.epoch; before.epoch == 0 || after.epoch <= before.epoch { // 0: nobody had agreed yet
 			return fmt.Sprintf("after a pause of %v it is in epoch %d, and was in %d", after.began.Sub(before.end), after.epoch, before.epoch)
 		}
 		return ""
@@ -130,7 +131,7 @@ func TestParallelTurnsDuringMoves(t *testing.T) {
 	out := s.sum(t, 3, "starling_held_turns_total", `result="timeout"`)
 	took := time.Duration(longest.Load()).Round(time.Millisecond)
 	t.Logf("%d turns and %d moves; the longest turn took %v; %v turns were held for as long as they may", turns.Load(), moves.Load(), took, out)
-	if limit := time.Second; *full && took > limit || took > 10*limit {
+	if limit := time.Second; *full && took > limit || took > 30*limit {
 		t.Errorf("a turn took %v", took)
 	}
 	if !shows() {
@@ -183,11 +184,15 @@ func TestStoppedBeforeTheWrite(t *testing.T) {
 			}
 		})
 	}, l.dial)
-	old := s.at(t, 0, "s")
+	s.at(t, 0, "s")
 	s.at(t, 1, "s")
+	old := s.session(t, 0, "s").Backend
+	const marked = 7 // no node's number
 	l.armed.Store(true)
 	stopped := make(chan error, 1)
-	go func() { stopped <- turn(t.Context(), s.client, s.Node(0).URL(), "s", "for=700ms&node=0", nil) }()
+	go func() {
+		stopped <- turn(t.Context(), s.client, s.Node(0).URL(), "s", fmt.Sprint("for=700ms&node=", marked), nil)
+	}()
 	select {
 	case <-l.waits:
 	case <-time.After(patience):
@@ -203,7 +208,7 @@ func TestStoppedBeforeTheWrite(t *testing.T) {
 		return ""
 	})
 	long := make(chan error, 1)
-	go func() { long <- turn(t.Context(), s.client, s.Node(1).URL(), "s", "for=3s&node=1", nil) }()
+	go func() { long <- turn(t.Context(), s.client, s.Node(1).URL(), "s", "for=10m&node=1", nil) }()
 	eventually(t, patience, func() string {
 		if s.running() == "" {
 			return "no stream runs at the new home"
@@ -225,20 +230,22 @@ func TestStoppedBeforeTheWrite(t *testing.T) {
 		}
 		return "the node goes by what it knew last: it can ask nobody yet" // available
 	})
+	close(s.release)
 	if err := <-long; err != nil {
 		t.Error(err)
 	}
 	eventually(t, patience, s.running)
 	all, _ := s.overlaps()
-	if len(all) != 1 {
+	provoked := slices.DeleteFunc(slices.Clone(all), func(o overlap) bool { return o.first.node != marked && o.second.node != marked })
+	if len(provoked) != 1 || *full && len(all) != 1 { // available may guess once more, as above
 		t.Fatalf("%d overlaps, want the one that was provoked: %v", len(all), all)
 	}
-	older, newer := all[0].first, all[0].second
+	older, newer := provoked[0].first, provoked[0].second
 	if older.backend != old {
 		older, newer = newer, older
 	}
 	if older.epoch >= newer.epoch || older.epoch == 0 {
-		t.Errorf("a backend could not tell: %v", all[0])
+		t.Errorf("a backend could not tell: %v", provoked[0])
 	}
 	eventually(t, patience, func() string {
 		if said := logged(t, s.logs)[older.id]; !said.Stale {

@@ -91,7 +91,9 @@ func TestRemovalMovesItsOwn(t *testing.T) {
 }
 
 func removal(t *testing.T, nodes, sessions int) {
-	s := newStage(t, nodes, func(*node.Config) {}, nil)
+	s := newStage(t, nodes, func(cfg *node.Config) { // an answer is an agreed one: a node that gets none in time guesses otherwise
+		sticky(cfg, func(c *proxy.SessionConfig) { c.Consistency = "strict" })
+	}, nil)
 	was := s.populate(t, sessions, nodes)
 	extra := s.backend(t, "b9")
 	if err := s.admin(t, 1).Post(t.Context(), map[string]any{"id": extra.ID, "url": extra.URL, "weight": 1}, "pools", pool, "backends"); err != nil {
@@ -121,7 +123,7 @@ func removal(t *testing.T, nodes, sessions int) {
 	took := time.Since(began)
 	moved := s.settledAt(t, was, "b2", nobody, nodes)
 	t.Logf("%d of %d sessions have moved as seen by every node %v after the removal", moved, len(was), took.Round(time.Millisecond))
-	if limit := time.Second; *full && took > limit || took > 10*limit {
+	if limit := time.Second; *full && took > limit || took > 30*limit {
 		t.Errorf("it took %v", took)
 	}
 }
@@ -227,10 +229,13 @@ func TestDrainUnderStreams(t *testing.T) {
 		}
 	}
 	streams := s.occupy(t, was, long)
-	if err := s.admin(t, 0).Post(t.Context(), nil, "backends", "b1", "drain"); err != nil {
-		t.Fatal(err)
-	}
 	drained := time.Now()
+	eventually(t, patience, func() string { // on a busy machine agreement may take longer than one order waits
+		if err := s.admin(t, 0).Post(t.Context(), nil, "backends", "b1", "drain"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	eventually(t, settleTime, func() string {
 		if n := s.sum(t, nodes, "starling_backend_state", `backend="b1"`, `state="draining"`); n != nodes {
 			return fmt.Sprintf("b1 drains at %v nodes", n)

@@ -40,8 +40,8 @@ var full = flag.Bool("promise.full", false, "three minutes for each of the long 
 
 // The bounds of waits here: no test is about how fast a busy machine is.
 const (
-	patience   = 30 * time.Second
-	settleTime = time.Minute
+	patience   = time.Minute
+	settleTime = 2 * time.Minute
 )
 
 const pool = testcluster.PoolName
@@ -210,11 +210,16 @@ func (s *stage) at(t *testing.T, i int, session string) (home string) {
 	return home
 }
 
+// session is one as its shard's leader knows it; it is bound, or soon will be.
 func (s *stage) session(t *testing.T, i int, session string) (v api.Session) {
 	t.Helper()
-	eventually(t, patience, func() string { // on a busy machine the leader's answer may be late
+	eventually(t, settleTime, func() string { // on a busy machine the leader's answer may be late
+		v = api.Session{}
 		if err := s.admin(t, i).Get(t.Context(), &v, "sessions", pool, session); err != nil {
 			return err.Error()
+		}
+		if v.Provisional || v.Epoch == 0 {
+			return fmt.Sprintf("%s is not bound: %+v", session, v)
 		}
 		return ""
 	})

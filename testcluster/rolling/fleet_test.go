@@ -226,9 +226,13 @@ func (f *fleet) homes(i int) map[string]string {
 	all := map[string]string{}
 	for _, key := range sessions() {
 		var s api.Session
-		if err := f.admin[i].Get(f.t.Context(), &s, "sessions", "llm", key); err != nil {
-			f.t.Fatalf("n%d of session %s: %v", i+1, key, err)
-		}
+		f.eventually(func() string {
+			s = api.Session{}
+			if err := f.admin[i].Get(f.t.Context(), &s, "sessions", "llm", key); err != nil {
+				return fmt.Sprintf("n%d of session %s: %v", i+1, key, err)
+			}
+			return ""
+		})
 		all[key] = fmt.Sprintf("%s epoch %d provisional %v", s.Backend, s.Epoch, s.Provisional)
 	}
 	return all

@@ -114,7 +114,11 @@ func (l *load) stream(ctx context.Context, dice *rand.Rand, key string) {
 	for ctx.Err() == nil {
 		i := l.pick(dice)
 		if i < 0 {
-			continue // before the balancer has asked for the first time
+			select { // before the balancer has asked for the first time
+			case <-time.After(askEach):
+			case <-ctx.Done():
+			}
+			continue
 		}
 		home, err := l.ask(l.urls[i], key)
 		l.mu.Lock()

@@ -33,7 +33,7 @@ pools:
     policy: %s
     backends: [{id: b1, url: %q, weight: %d}, {id: b2, url: %q}, {id: b3, url: %q}]
     backend: {engine: none}
-    health: {interval: 300ms}
+    health: {interval: 300ms, timeout: 10s}
     sticky: {bind_timeout: 30s}
     rebalance: {enabled: false}
     timeouts: {stream_idle: %dm}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"testing"
-	"time"
 )
 
 // TestRollingRestart: five nodes are stopped and started again one after the other,
@@ -32,7 +31,7 @@ func TestRollingRestart(t *testing.T) {
 	})
 	places, homes := f.places(0), f.homes(0)
 	for i := range f.nodes {
-		if cut := f.stop(i, 5*time.Second); cut != 0 {
+		if cut := f.stop(i, patience); cut != 0 {
 			t.Errorf("n%d cut %d streams", i+1, cut)
 		}
 		f.start(i)

@@ -39,7 +39,7 @@ func TestLeadersGoFirst(t *testing.T) {
     backends: [{id: b1, url: %q}]
     backend: {engine: none}
     health: {enabled: false}
-    sticky: {consistency: strict, bind_timeout: 5s}
+    sticky: {consistency: strict, bind_timeout: 30s}
     rebalance: {enabled: false}
 `, s.URL)
 	})

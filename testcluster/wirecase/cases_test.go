@@ -15,7 +15,7 @@ func TestCases(t *testing.T) {
 	onEachLoop(t, func(t *testing.T, l loop) {
 		stage := NewStage()
 		r := newRig(t, l, setup{backends: []string{started(t, stage.Serve).Addr(), started(t, stage.Serve).Addr()}})
-		target := Target{Addr: r.addr, Stage: stage}
+		target := Target{Addr: r.addr, Stage: stage, Patience: patience}
 		if err := Sane(r.ctx, target); err != nil {
 			t.Fatal(err)
 		}
@@ -27,9 +27,13 @@ func TestCases(t *testing.T) {
 		for _, c := range cases {
 			t.Run(c.ID, func(t *testing.T) {
 				t.Parallel()
-				if err := Run(deadline(t), c, target); err != nil {
-					t.Error(err)
-				}
+				timed(t, func() error {
+					err := Run(deadline(t), c, target)
+					if err != nil && !isLate(err) {
+						t.Fatal(err) // at once
+					}
+					return err
+				})
 			})
 		}
 	})

@@ -1,7 +1,9 @@
 package wirecase
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -19,6 +21,15 @@ type Failure struct {
 type Missed struct {
 	Result string
 	Why    []string
+}
+
+// isLate tells whether all that keeps a result from holding is when a body began: that
+// does not mend itself.
+func isLate(err error) bool {
+	var f *Failure
+	return errors.As(err, &f) && len(f.Malformed) == 0 && slices.ContainsFunc(f.Missed, func(m Missed) bool {
+		return !slices.ContainsFunc(m.Why, func(why string) bool { return !strings.HasPrefix(why, "body_starts_within_ms:") })
+	})
 }
 
 // Error tells everything: what the case is about, why each result does not

@@ -192,16 +192,21 @@ func wantFailure(t *testing.T, accept string, target Target, failure string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = Run(deadline(t), c, target)
+	timed(t, func() error { return judged(Run(deadline(t), c, target), failure) })
+}
+
+// judged says what is wrong with a verdict; failure is as wantFailure's.
+func judged(err error, failure string) error {
 	var f *Failure
 	switch {
 	case failure == "" && err != nil:
-		t.Errorf("it must hold: %v", err)
+		return fmt.Errorf("it must hold: %w", err)
 	case failure != "" && !errors.As(err, &f):
-		t.Errorf("got %v, want a failure with %q", err, failure)
+		return fmt.Errorf("got %w, want a failure with %q", err, failure)
 	case failure != "" && !strings.Contains(err.Error(), failure):
-		t.Errorf("the failure does not say %q: %v", failure, err)
+		return fmt.Errorf("the failure does not say %q: %w", failure, err)
 	}
+	return nil
 }
 
 // started is a raw backend for the length of the test.
@@ -221,7 +226,7 @@ func started(t *testing.T, serve func(*Conn)) *Backend {
 
 // deadline bounds everything a test waits for.
 func deadline(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -2,10 +2,8 @@ package wirecase
 
 import (
 	"bytes"
-	"errors"
 	"net"
 	"os"
-	"strings"
 	"testing"
 	"time"
 )
@@ -61,14 +59,9 @@ func TestRelayLies(t *testing.T) {
 			stage := NewStage()
 			behind := started(t, stage.Serve)
 			front := started(t, func(c *Conn) { tt.lie.relay(t, c, behind.Addr()) })
-			err := Run(deadline(t), caseOf(t, tt.id), Target{Addr: front.Addr(), Stage: stage})
-			var f *Failure
-			switch {
-			case tt.failure == "" && err != nil:
-				t.Error(err)
-			case tt.failure != "" && (!errors.As(err, &f) || !strings.Contains(err.Error(), tt.failure)):
-				t.Errorf("got %v, want a failure with %q", err, tt.failure)
-			}
+			timed(t, func() error {
+				return judged(Run(deadline(t), caseOf(t, tt.id), Target{Addr: front.Addr(), Stage: stage}), tt.failure)
+			})
 		})
 	}
 }

@@ -12,6 +12,10 @@ import (
 type Target struct {
 	Addr  string
 	Stage *Stage
+
+	// Patience is for what comes late on a machine that does much else: for so long
+	// a case that does not hold is looked at again. What holds costs nothing more.
+	Patience time.Duration
 }
 
 // linger is how long a client stays after its last response, to see whether
@@ -49,17 +53,23 @@ func Run(ctx context.Context, c Case, t Target) error {
 		return fmt.Errorf("wire case %s: %w", c.ID, err)
 	}
 	defer client.Close()
-	sent := playClient(ctx, c, client)
-	o := outcome{began: client.Began, sent: sent, client: client.Seen(), backend: p.seen()}
-	return c.judge(o)
+	sent := playClient(ctx, c, client, max(c.timeout(), t.Patience))
+	look := func() error {
+		return c.judge(outcome{began: client.Began, sent: sent, client: client.Seen(), backend: p.seen()})
+	}
+	err = look()
+	for late := time.Now().Add(t.Patience); err != nil && !isLate(err) && time.Now().Before(late) && pause(ctx, linger); {
+		err = look() // more may have come, or the end
+	}
+	return err
 }
 
 // newToken returns 15 letters and digits: lengths in the cases count on it.
 func newToken() string { return "wc" + strings.ToLower(rand.Text()[:12]) + "x" }
 
-// playClient returns what was sent. That a proxy closes in the middle is a
-// result and no error.
-func playClient(ctx context.Context, c Case, client *Client) []byte {
+// playClient returns what was sent; each response has a time to come in. That a
+// proxy closes in the middle is a result and no error.
+func playClient(ctx context.Context, c Case, client *Client, each time.Duration) []byte {
 	var sent []byte
 	received := 0
 	for _, s := range c.Client {
@@ -68,7 +78,7 @@ func playClient(ctx context.Context, c Case, client *Client) []byte {
 			pause(ctx, ms(s.WaitMS))
 		case s.RecvResponse:
 			received++
-			if !client.Await(ctx, received, c.timeout()) {
+			if !client.Await(ctx, received, each) {
 				return sent
 			}
 		case s.HalfClose:
@@ -82,7 +92,7 @@ func playClient(ctx context.Context, c Case, client *Client) []byte {
 			_ = client.Send(s.bytes())
 		}
 	}
-	client.Await(ctx, c.Responses, c.timeout())
+	client.Await(ctx, c.Responses, each)
 	pause(ctx, linger)
 	return sent
 }

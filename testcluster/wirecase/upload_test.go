@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,12 +98,15 @@ func TestG13EarlyAnswerToUpload(t *testing.T) {
 		for _, end := range []string{"reads on", "fin", "rst"} {
 			t.Run(l.name+", "+end, func(t *testing.T) {
 				d := &diary{}
-				serve := func(c *Conn) { tooLarge(c, d, end) }
+				answered := make(chan struct{})
+				serve := func(c *Conn) { tooLarge(c, d, end, answered) }
 				r := newRig(t, l, setup{backends: []string{started(t, serve).Addr(), started(t, serve).Addr()}})
 				before := allocated()
 				c := r.dial("POST")
 				uploaded := make(chan struct{})
 				go func() { defer close(uploaded); upload(c, 50<<20) }()
+				r.within(c, func(s Seen) bool { return s.Complete() == 1 || s.Ended != "" })
+				close(answered)
 				s := r.untilEnd(c)
 				<-uploaded
 				// All that was ever allocated, so that the collector cannot hide a copy of the body.
@@ -121,20 +125,32 @@ func TestG13EarlyAnswerToUpload(t *testing.T) {
 	}
 }
 
-func tooLarge(c *Conn, d *diary, end string) {
+// tooLarge does not close before the client is answered: of a connection that is
+// closed with bytes unread, an answer may be lost that nobody has read yet.
+func tooLarge(c *Conn, d *diary, end string, answered <-chan struct{}) {
 	m, _, err := c.ReadRequest()
 	if err != nil {
 		return
 	}
 	d.note(m)
 	_ = c.Send("HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 9\r\n\r\ntoo large")
+	rest := func() {
+		c.Pause(500 * time.Millisecond)
+		select {
+		case <-answered:
+		case <-c.ctx.Done():
+		}
+	}
 	switch end {
 	case "reads on":
-		_ = c.conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond)) // fails as the read will
-		_, _ = io.Copy(io.Discard, c.conn)                                 // not c.Gone: that keeps 4 MiB to show
+		go func() {
+			rest()
+			_ = c.conn.SetReadDeadline(time.Now()) // fails as the read will
+		}()
+		_, _ = io.Copy(io.Discard, c.conn) // not c.Gone: that keeps 4 MiB to show
 	case "fin":
 		_ = c.Fin()
-		c.Pause(500 * time.Millisecond) // reads nothing
+		rest() // reads nothing
 	case "rst":
 		c.Pause(100 * time.Millisecond)
 		_ = c.Reset()
@@ -170,6 +186,7 @@ func TestG25RetryOfPost(t *testing.T) {
 			a, atA := answering(t, func(*Conn, *Message) bool { return false })
 			b, atB := answering(t, func(c *Conn, m *Message) bool { return ok(c, "B") })
 			r := newRig(t, l, setup{backends: []string{a.Addr(), b.Addr()}})
+			var took []time.Duration
 			// The pick is the proxy's, so ask until A was hit by each method.
 			for i := range 20 {
 				for _, method := range []string{"POST", "GET"} {
@@ -183,13 +200,20 @@ func TestG25RetryOfPost(t *testing.T) {
 					nA, nB := len(atA.read())-beforeA, len(atB.read())-beforeB
 					answered := m.Status == 200 && nB == 1 && (nA == 0 || nA == 1 && method == "GET")
 					broke := (m.Status == 502 || m.Status == 504) && nA == 1 && nB == 0
-					if !answered && !broke || time.Since(began) > 2*time.Second {
+					if !answered && !broke {
 						t.Errorf("%s: %d after %v, A got %d, B got %d", method, m.Status, time.Since(began), nA, nB)
+					}
+					if nA > 0 {
+						took = append(took, time.Since(began))
 					}
 				}
 			}
-			if len(atA.read()) == 0 {
-				t.Error("A was never tried")
+			if len(took) == 0 {
+				t.Fatal("A was never tried")
+			}
+			slices.Sort(took)
+			if took[len(took)/2] > 2*time.Second { // the middle one: a machine may stop for a moment
+				t.Errorf("when A gave no reply it took %v", took)
 			}
 		})
 		t.Run("b: refused", func(t *testing.T) {

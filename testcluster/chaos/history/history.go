@@ -21,6 +21,9 @@ const (
 	Flap       Kind = "flap"      // a partition that comes and goes
 	Loss       Kind = "loss"      // a share of what passes between nodes
 	Delay      Kind = "delay"     // between nodes
+	Duplicate  Kind = "duplicate" // a share of the packets between nodes comes twice
+	Reorder    Kind = "reorder"   // a share of them comes behind others
+	Corrupt    Kind = "corrupt"   // a share of them has a bit that is another
 	Reset      Kind = "reset"     // connections between nodes, once
 	Kill       Kind = "kill"      // a node: kill -9, started again when the fault ends
 	Pause      Kind = "pause"     // a node: SIGSTOP, SIGCONT when the fault ends

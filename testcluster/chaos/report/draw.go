@@ -57,7 +57,7 @@ func draw(run *history.Run) string {
 // group says which colour a fault has.
 func group(k history.Kind) string {
 	switch k {
-	case history.Partition, history.OneWay, history.Flap, history.Loss, history.Delay, history.Reset:
+	case history.Partition, history.OneWay, history.Flap, history.Loss, history.Delay, history.Duplicate, history.Reorder, history.Corrupt, history.Reset:
 		return "network"
 	case history.Kill, history.Pause, history.Disk, history.Clock, history.Wipe, history.Bootstrap:
 		return "node"
