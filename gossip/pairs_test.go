@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -50,7 +49,7 @@ func TestEveryPair(t *testing.T) {
 				continue // amid a rotation: one has the other's key and does not use it
 			}
 			one := a.hears(b) && (a.cluster == "" || b.cluster == "" || a.cluster == b.cluster)
-			synctest.Test(t, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
 				w := &world{t: t, net: newFakeNet()}
 				defer w.end()
 				w.pair(a, b, one)

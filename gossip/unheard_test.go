@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -31,7 +30,7 @@ func TestUnheard(t *testing.T) {
 		"one that is there, and a silent one": {"lb:7946", []string{"127.1.0.1", "fd00::9"}, false},
 	} {
 		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
 				w := &world{t: t, net: newFakeNet()}
 				defer w.end()
 				w.start(1)

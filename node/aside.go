@@ -33,7 +33,7 @@ func (n *Node) restAgain(context.Context) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.aside = true
+	n.aside, n.comeBack = true, func() {}
 	n.proxy.Drain()
 	n.log.Info("set aside as before its start; starling node undrain takes that back")
 	return nil
@@ -51,10 +51,13 @@ func (n *Node) noteAside(aside bool) error {
 	return nil
 }
 
-// agreeAside has the cluster know it.
-func (n *Node) agreeAside(ctx context.Context, aside bool) {
+// agreeAside has the cluster know whether this node is set aside: one at a time, and as
+// it is by then, so that of a drain and its end the last one counts.
+func (n *Node) agreeAside(ctx context.Context) {
+	n.agreeing.Lock()
+	defer n.agreeing.Unlock()
 	if q := n.quorum.Load(); q != nil && n.cfg().Cluster.On() {
-		q.SetAside(ctx, aside)
+		q.SetAside(ctx, n.isAside())
 	}
 }
 
@@ -66,42 +69,47 @@ func (n *Node) isAside() bool {
 }
 
 // DrainNode answers POST /v1/node/drain. It returns when new streams are turned away,
-// after a notice as at the node's end, and leaderships are handed over.
+// after a notice as at the node's end, and leaderships are handed over; or as soon as it
+// is taken back.
 func (n *Node) DrainNode(ctx context.Context) error {
-	notice, err := n.goAside()
-	if err != nil || notice < 0 {
+	aside, notice, err := n.goAside(ctx)
+	if err != nil || aside == nil {
 		return err
 	}
 	n.log.Info("set aside: no new streams", "streams", n.proxy.InFlight(), "notice", notice)
-	n.sayDraining()
-	n.giveNotice(ctx, notice)
+	n.giveNotice(aside, notice)
 	n.mu.Lock()
 	if n.aside && n.drain.IsZero() {
 		n.proxy.Drain()
 	}
 	n.mu.Unlock()
-	<-n.yield(ctx)
-	n.agreeAside(ctx, true)
+	<-n.yield(aside)
+	n.agreeAside(ctx)
+	if aside.Err() != nil && ctx.Err() == nil {
+		return refuse(admin.Conflict, "the drain was taken back meanwhile")
+	}
 	return nil
 }
 
-// goAside has the node be not ready, and tells how long its notice is; below 0: it
-// was set aside before.
-func (n *Node) goAside() (notice time.Duration, err error) {
+// goAside has the node be not ready, and tells how long its notice is; aside ends with
+// ctx, or when that is taken back. nil: it was set aside before.
+func (n *Node) goAside(ctx context.Context) (aside context.Context, notice time.Duration, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
 	case n.aside:
-		return -1, nil
+		return nil, 0, nil
 	case !n.ready:
-		return 0, refuse(admin.Conflict, "this node is not up, or is about to end")
+		return nil, 0, refuse(admin.Conflict, "this node is not up, or is about to end")
 	}
 	if err := n.noteAside(true); err != nil {
-		return 0, refuse(admin.Conflict, "it cannot be noted, and would be forgotten at a restart: %v", err)
+		return nil, 0, refuse(admin.Conflict, "it cannot be noted, and would be forgotten at a restart: %v", err)
 	}
 	n.proxy.Announce() // before anybody hears that the node is not ready
+	aside, n.comeBack = context.WithCancel(ctx)
 	n.aside = true
-	return n.polls.notice(time.Now(), time.Time{}), nil
+	n.sayDraining()
+	return aside, n.polls.notice(time.Now(), time.Time{}), nil
 }
 
 // takeBack has a node that was set aside take streams again; false: it was not.
@@ -115,6 +123,7 @@ func (n *Node) takeBack() (bool, error) {
 		return false, refuse(admin.Conflict, "it cannot be noted, and would be forgotten at a restart: %v", err)
 	}
 	n.aside = false
+	n.comeBack()
 	n.proxy.Undrain()
 	if c := n.cluster.Load(); c != nil {
 		c.Update(func(m *gossip.Meta) { m.Draining = false })

@@ -52,10 +52,12 @@ func (n *Node) bequeath() []byte {
 	var trials []trial
 	room, left := handover.MaxEstate/2, 0 // what lists and names add is far less than the rest
 	for _, p := range n.proxy.Pools() {
-		for _, t := range p.Trials() {
-			trials = append(trials, trial{p.Name, t})
-		}
 		all, mean := p.Memories(time.Now())
+		for i := range all {
+			if t, ok := all[i].Trial(); ok {
+				trials = append(trials, trial{p.Name, t})
+			}
+		}
 		m := memories{Pool: p.Name, Mean: mean}
 		m.Backends, room = pack(all, room)
 		left += len(all) - len(m.Backends)

@@ -20,29 +20,32 @@ const (
 // off it, and then counts without it. Left says when; streams go on until then,
 // and until the node is stopped.
 func (n *Node) LeaveNode(ctx context.Context) error {
-	return n.rule(ctx, ruleTime, (*quorum.Quorum).Leave)
+	return n.rule(ctx, ruleTime, (*quorum.Quorum).Leave, "it is in no cluster, and to have it end, stop it")
 }
 
 // StayNode answers POST /v1/node/undrain: it takes DrainNode and LeaveNode back.
 func (n *Node) StayNode(ctx context.Context) error {
 	back, err := n.takeBack()
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case !back || n.leaves():
-		return n.rule(ctx, ruleTime, (*quorum.Quorum).Stay)
 	}
-	n.agreeAside(ctx, false)
-	return nil
+	if back {
+		n.agreeAside(ctx)
+		if !n.leaves() {
+			return nil
+		}
+	}
+	return n.rule(ctx, ruleTime, (*quorum.Quorum).Stay, "it was not set aside, and there is nothing to take back")
 }
 
 // leaves tells whether it is agreed that this node leaves for good.
 func (n *Node) leaves() bool { return n.agreedNodes()[n.dir.id].Leaving }
 
-func (n *Node) rule(ctx context.Context, within time.Duration, verb func(*quorum.Quorum, context.Context) error) error {
+// rule has the cluster agree on something; alone says why a node without one cannot.
+func (n *Node) rule(ctx context.Context, within time.Duration, verb func(*quorum.Quorum, context.Context) error, alone string) error {
 	q := n.quorum.Load()
 	if q == nil || !n.cfg().Cluster.On() {
-		return refuse(admin.Conflict, "this node is alone: it is in no cluster, and to have it end, stop it")
+		return refuse(admin.Conflict, "this node is alone: %s", alone)
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -64,7 +67,8 @@ func (n *Node) ResetShard(ctx context.Context, id string, empty bool) error {
 	if err != nil {
 		return refuse(admin.BadRequest, "%q is no number of a shard; GET /v1/shards lists them", id)
 	}
-	return n.rule(ctx, resetTime, func(q *quorum.Quorum, ctx context.Context) error { return q.Reset(ctx, shard, empty) })
+	return n.rule(ctx, resetTime, func(q *quorum.Quorum, ctx context.Context) error { return q.Reset(ctx, shard, empty) },
+		"its shards have no replicas but its own, and there is nothing to make them anew from")
 }
 
 // Left is closed once this node has left its cluster for good.

@@ -92,17 +92,19 @@ type Node struct {
 	heritage  heritage
 	handed    handed
 	heeded    map[string]meta.Word // of operators on ejections, by backend; the supply's lock guards it
+	agreeing  sync.Mutex           // held while the cluster is told whether this node is set aside
 	telling   sync.Mutex           // held while this node has the others do something
 	asking    chan struct{}        // one place per question about all nodes that is under way
 
-	mu      sync.Mutex
-	ready   bool
-	taken   atomic.Bool // the process before has let go of the node
-	aside   bool        // operators drain it, and it goes on
-	polls   polls
-	drain   time.Time       // when a drain ends at the latest; zero: none
-	cutting <-chan struct{} // closed when a drain cuts what runs
-	report  proxy.Report
+	mu       sync.Mutex
+	ready    bool
+	taken    atomic.Bool        // the process before has let go of the node
+	aside    bool               // operators drain it, and it goes on
+	comeBack context.CancelFunc // of a drain by operators that is taken back
+	polls    polls
+	drain    time.Time       // when a drain ends at the latest; zero: none
+	cutting  <-chan struct{} // closed when a drain cuts what runs
+	report   proxy.Report
 }
 
 // New checks what can be checked without the network and builds the node.

@@ -91,7 +91,7 @@ func (s *Server) cut() {
 		s.tasks.Wait()
 		close(ended)
 	}()
-	moment := time.NewTimer(partTime)
+	moment := time.NewTimer(s.partTime)
 	defer moment.Stop()
 	select {
 	case <-ended:
@@ -104,7 +104,7 @@ func (s *Server) cut() {
 // part has both directions of a WebSocket look up from their reading, to end
 // between two frames; mu is held.
 func (s *Stream) part() {
-	s.partBy = time.Now().Add(partTime)
+	s.partBy = time.Now().Add(s.client.server.partTime)
 	s.link.StopReading()
 	s.client.conn.StopReading()
 }
@@ -135,13 +135,14 @@ func (s *Stream) cutShort() {
 
 // part ends one direction of a WebSocket: what is missing of the frame under
 // way still passes, and then a close frame, unless this direction has had one.
-// What else comes from there is dropped, until it ends too.
-func part(r *wire.Relay, by time.Time, masked bool) error {
+// What else comes from there is dropped, until it ends too. The close frame may wait
+// for so long.
+func part(r *wire.Relay, by time.Time, wait time.Duration, masked bool) error {
 	if err := r.Finish(by); err != nil {
 		return err
 	}
 	if !r.Frames.Closed() {
-		if err := r.To.Write(wire.CloseFrame(goingAway, masked), partTime); err != nil {
+		if err := r.To.Write(wire.CloseFrame(goingAway, masked), wait); err != nil {
 			return err
 		}
 	}

@@ -35,6 +35,7 @@ type patient interface{ SetDeadline(time.Time) error }
 
 // Pause has no more connections taken in, until Resume or the end; who connects
 // waits in the socket. When it returns, every connection that was taken in is served.
+// Streams that end from now on are counted for whoever has the sockets later.
 func (s *Server) Pause() error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -47,6 +48,7 @@ func (s *Server) Pause() error {
 		}
 	}
 	s.paused.Store(true)
+	s.bequest.begin()
 	for _, l := range s.now.Load().listeners {
 		_ = l.socket.(patient).SetDeadline(time.Unix(1, 0)) // it fails where it is closed
 	}
@@ -61,6 +63,7 @@ func (s *Server) Resume() {
 	if !s.paused.Swap(false) || s.closed {
 		return
 	}
+	s.bequest.end()
 	all := s.now.Load().listeners
 	for _, l := range all {
 		_ = l.socket.(patient).SetDeadline(time.Time{})
@@ -117,10 +120,10 @@ type End struct {
 	Reason        backend.Reason
 }
 
-// bequest counts the streams that end after their sockets were handed over, for
+// bequest counts the streams that end once their sockets are handed over, for
 // whoever has them to count on.
 type bequest struct {
-	on atomic.Bool // they were
+	on atomic.Bool // they are
 
 	mu sync.Mutex
 	by map[End]int64 // nil: as long as they were not
@@ -133,6 +136,14 @@ func (b *bequest) begin() {
 		b.by = map[End]int64{}
 	}
 	b.on.Store(true)
+}
+
+// end forgets them: nothing was handed over.
+func (b *bequest) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.on.Store(false)
+	b.by = nil
 }
 
 func (b *bequest) add(e End) {
@@ -163,7 +174,7 @@ func (b *bequest) reasons() (by map[backend.Reason]int64) {
 	return by
 }
 
-// Bequest is how streams ended since Leave began.
+// Bequest is how streams ended since Pause, or Leave if that came first.
 func (s *Server) Bequest() map[End]int64 {
 	s.bequest.mu.Lock()
 	defer s.bequest.mu.Unlock()

@@ -161,6 +161,42 @@ func TestLeaveServesKeptConnections(t *testing.T) {
 	}
 }
 
+// What ends while nobody takes connections in is counted for the one that does so later,
+// and for nobody where nothing comes of it.
+func TestPauseCountsForTheNext(t *testing.T) {
+	r := newRig(t, false, nil)
+	const whole = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+	kept := r.connect(ask)
+	for i := range 3 {
+		if i > 0 {
+			if err := r.server.Pause(); err != nil {
+				t.Fatal(err)
+			}
+			kept.send(ask)
+		}
+		r.arrived().send(whole)
+		kept.answer()
+		kept.expect("ok")
+		eventually(t, patience, func() string {
+			if n := r.server.InFlight(); n != 0 {
+				return fmt.Sprintf("%d streams run", n)
+			}
+			return ""
+		})
+		if by := r.server.Bequest(); i > 0 && (by[proxy.End{Pool: "p", Backend: "b1", Reason: backend.Done}] != 1 || len(by) != 1) {
+			t.Errorf("counted %v in pause %d", by, i)
+		}
+		if i == 1 {
+			r.server.Resume()
+		}
+	}
+	report := make(chan proxy.Report, 1)
+	go func() { report <- r.server.Leave(context.Background(), time.Millisecond) }()
+	if got := await(t, report); got != (proxy.Report{Finished: 1}) {
+		t.Errorf("the report is %+v, want the stream that ended since the pause", got)
+	}
+}
+
 // A stream that began before its server left does not say that its connection ends. Who
 // asks on there, when it has ended at last, is served; a connection is only closed
 // after a silence.

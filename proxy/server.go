@@ -86,7 +86,7 @@ type Server struct {
 	replay   atomic.Int64 // bytes of requests' bodies that are kept for another try
 
 	keysEvery, resolveEvery time.Duration // what the loops of these names wait
-	newcomerTime            time.Duration
+	newcomerTime, partTime  time.Duration
 
 	mu      sync.Mutex
 	clients map[*client]struct{}
@@ -100,7 +100,7 @@ type Server struct {
 func New(cfg Config, opt Options) (*Server, error) {
 	s := &Server{
 		cfg: cfg, opt: opt, log: opt.Logger, clients: map[*client]struct{}{}, hands: make(chan *client),
-		keysEvery: keysEvery, resolveEvery: resolveEvery, newcomerTime: newcomerTime,
+		keysEvery: keysEvery, resolveEvery: resolveEvery, newcomerTime: newcomerTime, partTime: partTime,
 	}
 	s.ends.begin()
 	if s.opt.Resolve == nil {

@@ -46,6 +46,7 @@ func TestDrainPartsWebSocketsByTLS(t *testing.T) {
 	r := newDoor(t, func(g *plan) {
 		secured(t, a)(g)
 		g.pool.Backend.TLS.CAFile = f.put("ca", a.pem())
+		g.tune = func(s *Server) { s.partTime = doorWait }
 	}, s.URL)
 	c := r.dialTLS(t, trusting(a))
 	io.WriteString(c, request)

@@ -94,7 +94,7 @@ func (t *tunnel) carry(r *wire.Relay, head []byte, means func(error) error) erro
 	err := t.pass(r, head)
 	var source *wire.SourceError
 	if by, parts := t.stream.parting(); parts && errors.As(err, &source) && errors.Is(err, wire.ErrInterrupted) {
-		return part(r, by, r == &t.up)
+		return part(r, by, t.stream.client.server.partTime, r == &t.up)
 	}
 	if err == nil {
 		if err = r.To.CloseWrite(); err != nil {

@@ -290,7 +290,7 @@ func (s *Stream) rejoin() error {
 // session's home any more.
 func (s *Stream) endTurn() {
 	if v := s.visit; v != nil && v.turn != nil {
-		v.stale = v.turn.End()
+		v.stale = v.turn.End() || v.stale
 		v.turn = nil
 	}
 }

@@ -256,3 +256,26 @@ func FuzzKeys(f *testing.F) {
 		}
 	})
 }
+
+// fleeting is a turn of which nothing is known but what its end says.
+type fleeting bool
+
+func (fleeting) Home() Home  { return Home{} }
+func (fleeting) Look() error { return nil }
+func (fleeting) Rebind(context.Context, Home, string, func() string) (Home, error) {
+	return Home{}, nil
+}
+func (e fleeting) End() bool { return bool(e) }
+
+// A stream ran beside another if any of its turns did: one that was sent and broke off may
+// have, before the session was found to have moved and another turn began.
+func TestAnyTurnMakesAStreamStale(t *testing.T) {
+	s := &Stream{visit: &visit{}}
+	for _, stale := range []bool{false, true, false} {
+		s.visit.turn = fleeting(stale)
+		s.endTurn()
+	}
+	if !s.visit.stale {
+		t.Error("its second turn was stale, and it is not")
+	}
+}

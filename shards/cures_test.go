@@ -27,7 +27,7 @@ func TestRules(t *testing.T) {
 	for _, s := range slices.Concat(leaseStories(), holdStories(), answerStories(), holderStories()) {
 		t.Run(s.name, func(t *testing.T) {
 			told := func(try int, with ...func(*world)) (broken string) {
-				synctest.Test(t, func(t *testing.T) {
+				virtually(t, func(t *testing.T) {
 					w := newWorld(t, uint64(try), five(), with...)
 					w.wait(time.Duration(try) * 83 * time.Millisecond)
 					broken = s.tell(w)

@@ -2,6 +2,7 @@ package shards
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,13 +58,13 @@ func (d *desk) stop() {
 func (d *desk) own(shard uint32, o *Owner) {
 	if o != nil {
 		o.shard, o.desk = shard, d
-		o.machine.Tap(o.tap)
 	}
 	d.mu.Lock()
 	old := d.owners[shard]
 	if o == nil {
 		delete(d.owners, shard)
 	} else {
+		o.machine.Tap(o.tap) // not before: of two who come at once one answers, and that one must hear
 		d.owners[shard] = o
 	}
 	d.mu.Unlock()
@@ -122,6 +123,11 @@ func (d *desk) rule(backend string) Rule { return d.rules.Pool(d.rules.Of(backen
 func (d *desk) dead(node string) bool      { return d.fates.Dead(node) }
 func (d *desk) leaving() []Leaver          { return d.fates.Leaving() }
 func (d *desk) usable(backend string) bool { return d.fates.Usable(backend) }
+
+// leaves says whether a backend's sessions are to leave it.
+func (d *desk) leaves(backend string) bool {
+	return slices.ContainsFunc(d.leaving(), func(l Leaver) bool { return l.Backend == backend })
+}
 
 // Moves is what became of a pool's moves.
 type Moves struct {

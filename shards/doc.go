@@ -23,7 +23,7 @@
 // It must not know Raft, memberlist or HTTP: a Log, Peers and Places are handed
 // in. Table must not know clocks, random or the network either.
 //
-// Locks, in this order: section.order, Owner.mu, Machine.mu or desk.mu or outlet.mu;
+// Locks, in this order: section.order, Owner.mu, desk.mu, Machine.mu or outlet.mu;
 // apart from these stripe.mu, then the Cache's. None is held while anything is asked
 // or sent.
 package shards

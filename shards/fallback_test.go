@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -36,7 +35,7 @@ func (p *slowPeers) Replicas(uint32) []string { return []string{"b"} }
 // TestChoicesOfManyShards: a node that has choices to offer in many shards at once
 // leaves room at their leaders for turns, and offers all of them all the same.
 func TestChoicesOfManyShards(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtually(t, func(t *testing.T) {
 		const shards, each = 16, 100
 		h, err := NewHasher(bytes.Repeat([]byte{7}, 32), shards)
 		if err != nil {

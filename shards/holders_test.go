@@ -1,7 +1,9 @@
 package shards
 
 import (
+	"bytes"
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -137,5 +139,38 @@ func TestAFarewellIsTheLastWord(t *testing.T) {
 			t.Error("a turn runs, and the node is empty")
 		}
 		turn.End()
+	})
+}
+
+// deafPeers never answer.
+type deafPeers struct{ said atomic.Int64 }
+
+func (p *deafPeers) Call(ctx context.Context, _, _ string, _ []byte) ([]byte, error) {
+	p.said.Add(1)
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+func (p *deafPeers) Replicas(uint32) []string { return nil }
+
+// TestAFarewellToTheDeaf: a node that ends tells all leaders that it goes, and waits half
+// a second for their answers, however many do not answer.
+func TestAFarewellToTheDeaf(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		const shards = 64
+		h, err := NewHasher(bytes.Repeat([]byte{7}, 32), shards)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peers := &deafPeers{}
+		r := NewRouter(Options{Node: "a", Hash: h, Peers: peers, Place: peers})
+		for _, s := range r.sections {
+			s.head.Store(&head{node: "b", term: 1, gen: 1})
+		}
+		began := time.Now()
+		_ = r.Stop(t.Context())
+		if took := time.Since(began); took > askTime || peers.said.Load() != shards {
+			t.Errorf("it told %d leaders of %d, in %v", peers.said.Load(), shards, took)
+		}
 	})
 }

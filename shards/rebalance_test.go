@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/starling-lb/starling/proxy/backend"
@@ -88,7 +87,7 @@ func (c *crowd) sessions(id string) (n int) {
 // backend and two on another some move, between turns; all go on; and a spike of
 // requests stops it, by the leader's node and then by others.
 func TestSessionsAreRebalanced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtually(t, func(t *testing.T) {
 		c := &crowd{running: make(map[string]int), where: make(map[string]string), config: backend.DefaultRebalance()}
 		c.config.MinResidence = 0
 		w := newWorld(t, 1, five(), func(w *world) { w.pools = c })
@@ -143,7 +142,7 @@ func TestSessionsAreRebalanced(t *testing.T) {
 
 // TestPlansEndWithTheLead: another leader begins anew, with what it is told then.
 func TestPlansEndWithTheLead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtually(t, func(t *testing.T) {
 		c := &crowd{running: map[string]int{"llm-b1": 10}, where: make(map[string]string), config: backend.DefaultRebalance()}
 		w := newWorld(t, 1, five(), func(w *world) { w.pools = c })
 		w.at("b", "llm", "s", 1)
@@ -160,10 +159,34 @@ func TestPlansEndWithTheLead(t *testing.T) {
 	})
 }
 
+// TestAPlanOutlastsADoubt: where no node renews a lease, a leader is proven now and then
+// only. In between it rests, and what it knows of the sessions it moved lasts.
+func TestAPlanOutlastsADoubt(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		c := &crowd{running: map[string]int{"llm-b1": 10}, config: backend.DefaultRebalance()}
+		w := newWorld(t, 1, five(), func(w *world) { w.pools = c })
+		r := w.node("a").router
+		w.at("b", "llm", "s", 1)
+		w.set(func() { w.filter = func(_, _ string, q question) bool { return q.ask != askRenew } })
+		w.wait(2 * lease)
+		looks := func() (n int64) {
+			for _, count := range r.Rebalanced()["llm"].Counts {
+				n += count
+			}
+			return n
+		}
+		was := looks()
+		w.wait(time.Minute)
+		if n := looks() - was; n < 10 {
+			t.Errorf("it looked %d times in a minute, want one each %v", n, c.config.Interval)
+		}
+	})
+}
+
 // TestSessionsOfOneTurn: the leader tells those that had one turn from those that have
 // more, by what the nodes report; who was there before it leads is none of them.
 func TestSessionsOfOneTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtually(t, func(t *testing.T) {
 		w := newWorld(t, 1, five())
 		talks := func() {
 			for i := range 20 {
@@ -202,7 +225,9 @@ func TestSessionsOfOneTurn(t *testing.T) {
 func TestAMoveIsNoTurn(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		const once, ttl = 10, 40 * time.Second
-		w.set(func() { w.rules["llm"] = Rule{TTL: ttl, Drain: time.Minute, Wait: 250 * time.Millisecond, Strict: true} })
+		w.set(func() {
+			w.rules["llm"] = Rule{TTL: ttl, Drain: time.Minute, Wait: 250 * time.Millisecond, Strict: true}
+		})
 		for i := range once {
 			w.at(w.names[i%5], "llm", fmt.Sprint("once", i), 1)
 		}

@@ -2,6 +2,7 @@ package shards
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -101,17 +102,22 @@ func (s *section) runs(k Key) bool {
 }
 
 // farewell tells the leaders that no turn runs here any more, if that is so, and
-// none will begin: this node need not be asked then.
+// none will begin: this node need not be asked then. Leaders that do not answer are not
+// waited for one after the other.
 func (r *Router) farewell(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, askTime/2)
+	defer cancel()
+	var all sync.WaitGroup
+	defer all.Wait()
 	for _, s := range r.sections {
 		h := s.head.Load()
 		number, empty := s.close()
 		if h.node == "" || !empty {
 			continue
 		}
-		short, cancel := context.WithTimeout(ctx, askTime/2)
-		_, _ = r.put(short, h.node, question{ask: askLeave, shard: s.shard, number: number, incarnation: h.incarnation, term: h.term}) // unsaid, it is found out by the lease's end
-		cancel()
+		all.Go(func() { // unsaid, it is found out by the lease's end
+			_, _ = r.put(ctx, h.node, question{ask: askLeave, shard: s.shard, number: number, incarnation: h.incarnation, term: h.term})
+		})
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -254,7 +253,7 @@ func (r *recorder) operator(ctx context.Context) {
 // simulate runs turns, moves and faults for a minute, then lets the world rest and
 // wants every session to have one home. It returns what was broken.
 func simulate(t *testing.T, seed uint64, with ...func(*world)) (faults []string) {
-	synctest.Test(t, func(t *testing.T) {
+	virtually(t, func(t *testing.T) {
 		w := newWorld(t, seed, five(), append(with, weather(seed))...)
 		w.delay = []time.Duration{2 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}[seed%3]
 		r := newRecorder(w)

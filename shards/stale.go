@@ -24,9 +24,10 @@ func (t *Turn) stale(outlived bool) bool {
 }
 
 // lapsed says whether the lease was not there all the time since a turn looked,
-// whichever sections it was of.
+// whichever sections it was of. Its end is read first, as it is set last: one that is
+// granted after a gap shows the gap.
 func (s *section) lapsed(t *Turn, now time.Duration) bool {
-	return s.since.Load() > int64(t.looked) || int64(now) >= s.lasts.Load()
+	return int64(now) >= s.lasts.Load() || s.since.Load() > int64(t.looked)
 }
 
 // lengthen notes a grant; it is called with mu held.

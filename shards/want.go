@@ -102,7 +102,7 @@ func (r *reign) stands(w *want) bool {
 	switch {
 	case w.to == "":
 		return true
-	case w.leaves != "" && set.Has(w.leaves) && usable(w.leaves): // what is agreed to have left may be there still as this node sees it
+	case w.leaves != "" && set.Has(w.leaves) && !r.o.desk.leaves(w.leaves): // what is agreed to have left may be there still as this node sees it
 		return false
 	case !w.fit || usable(w.to):
 		return true

@@ -46,6 +46,23 @@ func TestADrainTakenBack(t *testing.T) {
 	})
 }
 
+// TestADrainTakenBackOfWhatIsNotReady: it moves nobody either, for who comes when the
+// backend is ready again is at home there.
+func TestADrainTakenBackOfWhatIsNotReady(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		turn := w.must("d", "llm", "s", 1)
+		w.graced()
+		w.drain("llm-b1", true)
+		w.wait(2 * time.Second)
+		w.set(func() { w.leaving = nil }) // ejected, or warming
+		turn.End()
+		w.wait(5 * time.Second)
+		if b := w.home("s"); b.Backend != "llm-b1" || b.Epoch != 1 {
+			t.Errorf("it is %+v", b)
+		}
+	})
+}
+
 // TestADrainMeetsAnother: the backend that was chosen for a busy session is out of use
 // when it is idle. It goes to one that is not, in one move; and where an operator
 // chose, nowhere.

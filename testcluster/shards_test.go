@@ -13,7 +13,7 @@ import (
 
 // settleTime is how long a cluster may take to be founded and to lead all its
 // shards, on a machine that does much else.
-const settleTime = 60 * time.Second
+const settleTime = 2 * time.Minute
 
 // agreeing starts a cluster whose pool has sessions, and waits until every shard
 // has a leader and all its replicas.

@@ -22,7 +22,10 @@ type ShowOptions struct {
 	Down time.Duration // 15s; until it is started again
 }
 
-const look = 200 * time.Millisecond // how often the show looks, and refreshes its figures
+const (
+	look  = 200 * time.Millisecond // how often the show looks, and refreshes its figures
+	grace = 15 * time.Second       // for what a step comes to, beyond its time: on a busy machine all is later
+)
 
 // Show drives a load through the cluster until ctx ends, kills one backend
 // after the other and tells on Out what can be seen of it: at the clients, and
@@ -112,7 +115,7 @@ func (s *show) step(ctx context.Context, now time.Time) error {
 	}
 	s.told.deaf = err != nil
 	s.screen.figures(now, figures(snap, s.seen))
-	if now.Before(s.turn) || len(s.cluster.backends) < 2 {
+	if now.Before(s.turn) || len(s.cluster.backends) < 2 || s.underWay() && now.Before(s.turn.Add(grace)) {
 		return nil
 	}
 	if s.down {
@@ -120,6 +123,10 @@ func (s *show) step(ctx context.Context, now time.Time) error {
 	}
 	return s.kill(now)
 }
+
+// underWay tells whether there is something to be seen still of the last step: traffic
+// that has not left the victim, or has not come back to it.
+func (s *show) underWay() bool { return s.victim != nil && !(s.down && s.told.left) }
 
 func (s *show) kill(now time.Time) error {
 	s.victim = s.cluster.backends[s.next%len(s.cluster.backends)]

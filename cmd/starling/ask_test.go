@@ -3,7 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"encoding/pem"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,7 +70,7 @@ func TestAskANode(t *testing.T) {
 		{"policy llm p2c --second random --share 0.25", 0, "llm p2c: policy changed\n"},
 		{"pools", 0, `POOL .*\nllm\s+p2c, 25% random\s+2\s.*\n`},
 
-		{"shards reset 1 --empty", 1, `starling: this node is alone.*\n`},
+		{"shards reset 1 --empty", 1, `starling: this node is alone: its shards have no replicas.*\n`},
 		{"backend drain b9", 1, `starling: there is no backend "b9" .*\n`},
 		{"backend remove b9", 1, `starling: there is no backend "b9".*\n`},
 		{"backend weight b1 much", 1, `starling: weight "much": write a number from 1 to 1000\n`},
@@ -86,7 +93,7 @@ func TestAskANode(t *testing.T) {
 		{"__complete policy llm l", 0, `(?s:.*least_connections\n.*)`},
 		{"__complete backend drain --admin 127.0.0.1:1 ''", 0, `:4\nCompletion.*\n`},
 		{"completion bash", 0, `(?s:# bash completion .*)`},
-		{"node undrain", 1, `starling: this node is alone.*\n`},
+		{"node undrain", 1, `starling: this node is alone: it was not set aside.*\n`},
 		{"status --admin 127.0.0.1:1", 1, `starling: no node answers at http://127\.0\.0\.1:1 .*STARLING_ADMIN.*\n`},
 	} {
 		code, out, errs := starling(words(step.args)...)
@@ -103,6 +110,45 @@ func TestAskANode(t *testing.T) {
 	var l api.Backends
 	if err := json.Unmarshal([]byte(out), &l); code != 0 || err != nil || len(l.Backends) != 2 {
 		t.Errorf("--json: exit %d, %v, %s", code, err, out)
+	}
+}
+
+// TestAskOverTLS asks what stands in for a node, by TLS: an upgrade in JSON is JSON and
+// nothing else, the shell's completion trusts whom the command would, and events that
+// the node ends are no good end, but for --once.
+func TestAskOverTLS(t *testing.T) {
+	says := http.NewServeMux()
+	for at, answer := range map[string]string{
+		"POST /v1/upgrade": `{"pid":7,"version":"0.2.0","took":0.3,"waited":0.1,"streams":2}`,
+		"GET /v1/backends": `{"backends":[{"id":"b1"}]}`,
+		"GET /v1/events":   "data: {\"kind\":\"reload\",\"reason\":\"read\"}\n\n: live\n\n",
+	} {
+		says.HandleFunc(at, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })
+	}
+	node := httptest.NewTLSServer(says)
+	t.Cleanup(node.Close)
+	signer := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(signer, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: node.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		args string
+		code int
+		out  string
+	}{
+		{"upgrade --json", 0, `{"pid":7,"version":"0.2.0","took":0.3,"waited":0.1,"streams":2}\n`},
+		{"upgrade", 0, `a new process begins\nprocess 7 \(0.2.0\) is the node, after 300ms; .*\n.*2 streams.*\n`},
+		{"__complete backend drain ''", 0, `b1\n:4\nCompletion.*\n`},
+		{"events", 1, `.* reload    read\nstarling: the events of .* are over: .*\n`},
+		{"events --once", 0, `.* reload    read\n`},
+	} {
+		args := append(words(step.args), "--admin", node.URL, "--ca-file", signer)
+		if at := slices.Index(args, ""); at > 0 {
+			args = append(slices.Delete(args, at, at+1), "") // what is completed stands last
+		}
+		if code, out, errs := starling(args...); code != step.code || !regexp.MustCompile(`^(?:`+step.out+`)$`).MatchString(out+errs) {
+			t.Errorf("starling %s: exit %d\n%s%s\nwant %d %s", step.args, code, out, errs, step.code, step.out)
+		}
 	}
 }
 

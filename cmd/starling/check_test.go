@@ -76,6 +76,9 @@ func TestUsage(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"chekc", `unknown command "chekc"`},
 		{"check", `required flag(s) "config" not set`},
+		{"check", "starling: see starling check --help\n"},
+		{"backend weight b1", "starling: see starling backend weight --help\n"},
+		{"chekc", "starling: see starling --help\n"},
 		{"check --config", "flag needs an argument"},
 		{"check --confg x", "unknown flag: --confg"},
 		{"check x --config y", `unknown command "x"`},
@@ -130,7 +133,7 @@ func TestReport(t *testing.T) {
 		{errors.New("unknown flag"), false, 2, "starling: unknown flag\nstarling: see starling --help\n"},
 	} {
 		var errs bytes.Buffer
-		if code := report(tt.err, tt.began, &errs); code != tt.code || errs.String() != tt.says {
+		if code := report(newRoot(), tt.err, tt.began, &errs); code != tt.code || errs.String() != tt.says {
 			t.Errorf("%v: exit %d, %q; want %d, %q", tt.err, code, errs.String(), tt.code, tt.says)
 		}
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,12 +23,11 @@ func complete(c *cobra.Command, by ...choices) *cobra.Command {
 		if len(args) >= len(by) {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		address, _ := c.Flags().GetString("admin")
-		if address == "" {
-			address = os.Getenv("STARLING_ADMIN")
-		}
-		tokenFile, _ := c.Flags().GetString("token-file")
-		node, err := client.New(address, tokenFile)
+		var a admin
+		a.address, _ = c.Flags().GetString("admin")
+		a.tokenFile, _ = c.Flags().GetString("token-file")
+		a.caFile, _ = c.Flags().GetString("ca-file")
+		node, err := a.client()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

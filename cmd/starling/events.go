@@ -42,8 +42,11 @@ func newEvents() *cobra.Command {
 		}
 		f.Take = func(e api.Event) { err = errors.Join(err, showEvent(c.OutOrStdout(), e, a.json)) }
 		failed := node.Follow(ctx, f)
-		if errors.Is(failed, context.Canceled) {
+		switch {
+		case errors.Is(failed, context.Canceled):
 			failed = nil
+		case failed == nil && ctx.Err() == nil:
+			failed = fmt.Errorf("the events of %s are over: it ends, or another process is the node by now; ask again", node.Address())
 		}
 		return errors.Join(err, failed)
 	}

@@ -56,7 +56,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	began := false
 	watch(root, &began)
-	return report(root.ExecuteContext(context.Background()), began, stderr)
+	asked, err := root.ExecuteContextC(context.Background())
+	return report(asked, err, began, stderr)
 }
 
 // watch notes when a command's own code begins: until then, cobra can only have
@@ -81,8 +82,9 @@ func watch(c *cobra.Command, began *bool) {
 	}
 }
 
-// report says once what went wrong, and returns the exit code for it.
-func report(err error, began bool, stderr io.Writer) int {
+// report says once what went wrong with the command that was asked for, and returns the
+// exit code for it.
+func report(asked *cobra.Command, err error, began bool, stderr io.Writer) int {
 	var faults *node.FaultsError
 	var coded *exit
 	switch {
@@ -92,7 +94,7 @@ func report(err error, began bool, stderr io.Writer) int {
 		fmt.Fprintln(stderr, faults) // each line names file and line, and editors find it there
 		return exitUsage
 	case !began:
-		fmt.Fprintf(stderr, "starling: %s\nstarling: see starling --help\n", strings.TrimSpace(err.Error()))
+		fmt.Fprintf(stderr, "starling: %s\nstarling: see %s --help\n", strings.TrimSpace(err.Error()), asked.CommandPath())
 		return exitUsage
 	}
 	fmt.Fprintf(stderr, "starling: %v\n", err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -28,10 +29,15 @@ func newUpgrade() *cobra.Command {
 		}
 		node.Wait(upgradeTime)
 		out := c.OutOrStdout()
-		fmt.Fprintln(out, "a new process begins")
+		if !a.json {
+			fmt.Fprintln(out, "a new process begins")
+		}
 		var got api.Upgraded
 		if err := node.PostFor(c.Context(), &got, "upgrade"); err != nil {
 			return err
+		}
+		if a.json {
+			return json.NewEncoder(out).Encode(got)
 		}
 		_, err = fmt.Fprintf(out, "process %d (%s) is the node, after %v; who connected meanwhile waited for up to %v\n", got.PID, got.Version, millis(got.Took), millis(got.Waited))
 		if err == nil && got.Streams > 0 {

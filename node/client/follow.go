@@ -65,7 +65,10 @@ func (c *Client) Follow(ctx context.Context, f Follower) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	return in.Err()
+	if err := in.Err(); err != nil {
+		return fmt.Errorf("the events of %s broke off: %w", c.base, err)
+	}
+	return nil
 }
 
 // line takes one of a text/event-stream. A node's events have their data in one.

@@ -38,22 +38,27 @@ const (
 )
 
 const (
-	maxFrame  = 2 << 20         // bytes; of what nodes ask each other the longest is 1 MiB
-	greetTime = 5 * time.Second // for a visit to say what it is for
-	dialRest  = 20 * time.Millisecond
-	dialMost  = time.Second // between two tries to find the heir
+	maxFrame  = 2 << 20                // bytes; of what nodes ask each other the longest is 1 MiB
+	greetTime = 5 * time.Second        // for a visit to say what it is for
+	dialRest  = 20 * time.Millisecond  // after one that failed; doubles
+	dialMost  = 100 * time.Millisecond // between two tries to find the heir, which takes nobody in before it is found, and is on this machine
 )
 
 // Link is an elder's end: it asks whoever is the node's process by now.
 type Link struct {
-	dir  string
-	boot uint64
+	dir   string
+	boot  uint64
+	reach func(ctx context.Context, v visit) (net.Conn, error) // begins a visit
 }
 
 // NewLink is the link of the elder of that boot.
-func NewLink(dir string, boot uint64) *Link { return &Link{dir, boot} }
+func NewLink(dir string, boot uint64) *Link {
+	l := &Link{dir: dir, boot: boot}
+	l.reach = l.dial
+	return l
+}
 
-// dial begins a visit.
+// dial begins a visit at the socket in the directory.
 func (l *Link) dial(ctx context.Context, v visit) (net.Conn, error) {
 	at, done, err := socketPath(l.dir)
 	if err != nil {
@@ -73,7 +78,7 @@ func (l *Link) dial(ctx context.Context, v visit) (net.Conn, error) {
 
 // Call has the heir ask a node, of which it may be the one.
 func (l *Link) Call(ctx context.Context, node, service string, question []byte) ([]byte, error) {
-	c, err := l.dial(ctx, visit{For: forCall, Node: node, Service: service})
+	c, err := l.reach(ctx, visit{For: forCall, Node: node, Service: service})
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +103,7 @@ func (l *Link) Call(ctx context.Context, node, service string, question []byte) 
 
 // Feed has the heir follow a feed of a node once, and returns when it ends.
 func (l *Link) Feed(ctx context.Context, node, service string, opening []byte, take func(message []byte) error) error {
-	c, err := l.dial(ctx, visit{For: forFeed, Node: node, Service: service})
+	c, err := l.reach(ctx, visit{For: forFeed, Node: node, Service: service})
 	if err != nil {
 		return err
 	}
@@ -124,7 +129,7 @@ func (l *Link) Feed(ctx context.Context, node, service string, opening []byte, t
 func (l *Link) Tell(ctx context.Context, every time.Duration, now func() Counts, list func(limit int) []json.RawMessage) {
 	rest := dialRest
 	for ctx.Err() == nil {
-		if c, err := l.dial(ctx, visit{For: forCounts}); err == nil {
+		if c, err := l.reach(ctx, visit{For: forCounts}); err == nil {
 			rest = dialRest
 			l.tell(ctx, c, every, now, list)
 		}

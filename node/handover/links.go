@@ -47,7 +47,7 @@ type Links struct {
 }
 
 // mostSilence is how long an elder is waited for that lives, and has not told of itself.
-// It looks for its heir once a second.
+// It looks for its heir ten times a second, older programs once.
 const mostSilence = 5 * time.Second
 
 // Known is an elder, as it has told of itself.

@@ -16,16 +16,13 @@ type Trial struct {
 	Out   *Out      `json:"out,omitempty"` // the ejection, once it ended
 }
 
-// Trials are those that are under way.
-func (p *Pool) Trials() (all []Trial) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, b := range p.Backends() {
-		if b.trial.Load() && b.condition.out.on {
-			all = append(all, Trial{ID: b.ID, Of: b.condition.out.until})
-		}
+// Trial is the backend's, if one is under way. It is of the same moment as all that is
+// remembered: whoever waits for it hears of it.
+func (m *Memory) Trial() (t Trial, ok bool) {
+	if !m.Trying || m.Out == nil || !m.Out.On {
+		return t, false
 	}
-	return all
+	return Trial{ID: m.ID, Of: m.Out.Until}, true
 }
 
 // Became is what came of a trial, as far as it is known.

@@ -101,19 +101,19 @@ func TestRememberTrials(t *testing.T) {
 			fail(a, 0, 1)
 			<-time.After(12 * time.Second)
 			l, err := a.Pick(time.Now(), Ask{Only: a.Backends()[0]})
-			trials := a.Trials()
-			if err != nil || len(trials) != 1 {
-				t.Fatal(trials, err)
-			}
 			all, mean := handed(t, a)
+			trial, tried := all[0].Trial()
+			if _, other := all[1].Trial(); err != nil || !tried || other {
+				t.Fatal(all, err)
+			}
 			b.Remember(all, mean, time.Now())
 			x := b.Backends()[0]
-			b.Hearken(a.Became(trials[0]), time.Now())
+			b.Hearken(a.Became(trial), time.Now())
 			if x.open(time.Now()) {
 				t.Errorf("%s: two try it at once", c.name)
 			}
 			c.ends(a, &l)
-			came := a.Became(trials[0])
+			came := a.Became(trial)
 			b.Hearken(came, time.Now())
 			b.Hearken(came, time.Now()) // it is said again and again
 			if s := x.Standing(); s.State != c.want || x.open(time.Now()) != c.open {

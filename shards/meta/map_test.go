@@ -237,19 +237,23 @@ func TestDigest(t *testing.T) {
 	one, two := NewMachine(), NewMachine()
 	apply := func(m *Machine, index uint64, c Command) {
 		t.Helper()
-		if _, err := m.Apply(1, index, [][]byte{c.Encode()}); err != nil {
+		got, err := m.Apply(1, index, [][]byte{c.Encode()})
+		if err == nil {
+			err = got[0].(Result).Refused
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	found := NewMap("a", 2, 3, 1, newcomers("a", "b"))
-	found.Cluster, found.Secret = "6f0c5b1e-9a3d-4c27-8e11-2f6d0b7a9c35", []byte("secret")
+	found.Cluster, found.Secret = "6f0c5b1e-9a3d-4c27-8e11-2f6d0b7a9c35", bytes.Repeat([]byte("s"), 32)
 	apply(one, 1, Command{Op: OpFound, Map: found})
 	index, first := one.Digest()
 	if index != 1 {
 		t.Errorf("after entry %d, want 1", index)
 	}
-	if got := fmt.Sprintf("%d-%016x", DigestForm, first); got != "1-8f216ae612219bcd" {
-		t.Errorf("the map comes to %s, want 1-8f216ae612219bcd: where that is meant raise DigestForm, and write here what it is by now", got)
+	if got := fmt.Sprintf("%d-%016x", DigestForm, first); got != "1-ca0d7ed2880e9863" {
+		t.Errorf("the map comes to %s, want 1-ca0d7ed2880e9863: where that is meant raise DigestForm, and write here what it is by now", got)
 	}
 	w, err := one.Snapshot()
 	if err != nil {

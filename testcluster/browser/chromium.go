@@ -74,7 +74,7 @@ func open(ctx context.Context, program string, events func(message)) (_ *chromiu
 	c.cmd = exec.CommandContext(ctx, at, "--headless=new", "--remote-debugging-pipe", "--user-data-dir="+c.dir, "--no-first-run", "--disable-gpu",
 		"--no-sandbox", // as root there is none; it loads nothing but our own page
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-default-browser-check", "--hide-scrollbars", "about:blank")
-	c.cmd.ExtraFiles = []*os.File{theirIn, theirOut} // its descriptors 3 and 4
+	c.cmd.ExtraFiles = []*os.File{theirIn, theirOut}  // its descriptors 3 and 4
 	c.cmd.Stderr, c.cmd.WaitDelay = &c.said, patience // its children may hold on to what it says
 	c.to = ourOut
 	err = c.cmd.Start()

@@ -68,9 +68,9 @@ func count(h *history.Run, k history.Kind) (n int) {
 	return n
 }
 
-// shared is how many points there are in shards' logs of which two nodes said what
-// their replicas come to.
-func shared(h *history.Run) (n int) {
+// shared is how many points there are in logs, meta's or those of sessions' shards, of
+// which two nodes said what their replicas come to.
+func shared(h *history.Run, meta bool) (n int) {
 	type point struct {
 		shard       int
 		incarnation uint32
@@ -78,6 +78,9 @@ func shared(h *history.Run) (n int) {
 	}
 	who := map[point]map[string]bool{}
 	for _, s := range h.States {
+		if (s.Shard == 0) != meta {
+			continue
+		}
 		p := point{s.Shard, s.Incarnation, s.Applied}
 		if who[p] == nil {
 			who[p] = map[string]bool{}
@@ -106,7 +109,7 @@ steps:
 	if len(h.Faults) != 5 || len(h.Turns) < 40 || len(h.Lines) == 0 || len(h.Served) == 0 || len(h.Samples) < 9 || len(h.Leaders) < 5 || len(h.Last) != 3 {
 		t.Errorf("the history lacks: %d faults, %d turns, %d lines, %d served, %d samples, %d reigns, %d dumps", len(h.Faults), len(h.Turns), len(h.Lines), len(h.Served), len(h.Samples), len(h.Leaders), len(h.Last))
 	}
-	if shared(h) == 0 || len(h.Votings) == 0 {
+	if shared(h, false) == 0 || shared(h, true) == 0 || len(h.Votings) == 0 {
 		t.Errorf("no entry after which two replicas said what they come to, or nobody said who votes: %d states, %d votings", len(h.States), len(h.Votings))
 	}
 	broken := 0

@@ -66,6 +66,7 @@ func TestWhatIsSeen(t *testing.T) {
 			return settled(t, c.Node(i), 3)
 		})
 	}
+	takenBack(t, c.Node(2))
 	drained := get[api.Status](t, c.Node(2), "status").Node.ID
 	if err := admin(t, c.Node(2)).Post(t.Context(), nil, "node", "drain"); err != nil {
 		t.Fatal(err)
@@ -100,6 +101,34 @@ func TestWhatIsSeen(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// takenBack drains a node that gives notice, and takes that back meanwhile: whoever
+// ordered the drain hears so, and nobody takes the node for drained afterwards.
+func takenBack(t *testing.T, n *testcluster.Node) {
+	t.Helper()
+	for range 2 { // a balancer looks, and will look again
+		if err := n.Ready(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drain := make(chan error, 1)
+	go func() { drain <- admin(t, n).Post(t.Context(), nil, "node", "drain") }()
+	eventually(t, settleTime, func() string {
+		if s := get[api.Status](t, n, "status"); s.Node.State != backend.MemberDraining {
+			return fmt.Sprintf("it is told to drain, and says %+v", s.Node)
+		}
+		return ""
+	})
+	if err := admin(t, n).Post(t.Context(), nil, "node", "undrain"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-drain; err == nil || !strings.Contains(err.Error(), "taken back") {
+		t.Errorf("the drain that was taken back: %v", err)
+	}
+	if s := get[api.Status](t, n, "status"); s.Node.Agreed != api.ActiveNode || s.Node.State != backend.MemberAlive || n.Ready() != nil {
+		t.Errorf("taken back it says %+v, ready: %v", s.Node, n.Ready())
+	}
 }
 
 // rests says what keeps a node from being seen as drained: it leads nothing and keeps

@@ -49,6 +49,10 @@ func shardBugs() []mutant {
 			{"shards/machine.go", "	\"sync\"\n", "	\"sync\"\n	\"time\"\n"},
 			{"shards/machine.go", "		r := m.table.Apply(term, c)\n",
 				"		if c.Op == OpBind && time.Now().UnixNano()/1000%20 == 0 {\n			results[i] = Result{Conflict: true}\n			continue\n		}\n		r := m.table.Apply(term, c)\n"}}},
+		{"drift-of-meta", "a replica of shard 0 leaves one change of a node in two out", "states", "kill", "", []edit{
+			{"shards/meta/machine.go", "	\"sync\"\n", "	\"sync\"\n	\"time\"\n"},
+			{"shards/meta/machine.go", "		next, results[i] = applied(next, c)\n",
+				"		if c.Op == OpNode && next.Revision > 12 && time.Now().UnixNano()/1000%2 == 0 {\n			results[i] = Result{}\n			continue\n		}\n		next, results[i] = applied(next, c)\n"}}},
 		{"blind-read", "one read in five finds no binding", "linear", "peace", "", []edit{{"shards/owner.go",
 			"	case askRead:\n		return o.look(ctx, q.session)\n",
 			"	case askRead:\n		a, err := o.look(ctx, q.session)\n		if o.desk.now().Microseconds()%5 == 0 && a.verdict == bound {\n			a.verdict, a.binding = unbound, Binding{}\n		}\n		return a, err\n"}}},
