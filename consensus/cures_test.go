@@ -80,7 +80,7 @@ func TestWedge(t *testing.T) {
 	})
 	t.Run("pipeline, then the watchdog", func(t *testing.T) {
 		w := newTown(t, 3, withTune(func(g *Group) {
-			g.inFlight = 2 // the fewest: a busy machine has few under way
+			g.inFlight = 32
 			g.noCures.behind.Store(true)
 		}))
 		w.open(1, three(), three()...)

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/starling-lb/starling/proxy/backend"
 )
 
 // joining is what is known of ways into the cluster. Only joinLoop and saveLoop
@@ -20,7 +22,13 @@ import (
 type joining struct {
 	mu    sync.Mutex
 	known []acquaintance    // whom to look for, newest first
-	said  map[string]string // what was last said of a seed
+	said  map[string]word   // what was last said of a seed
+}
+
+// word is what came of asking a seed.
+type word struct {
+	fault string // "": it answered
+	at    time.Time
 }
 
 const (
@@ -160,25 +168,42 @@ func (j *joining) isNew(address, text string) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.said == nil || len(j.said) > knownEntries+maxSeeds {
-		j.said = map[string]string{}
+		j.said = map[string]word{}
 	}
 	was, ever := j.said[address]
-	j.said[address] = text
-	return !ever || was != text
+	j.said[address] = word{text, time.Now()}
+	return !ever || was.fault != text
 }
 
 // Unheard are the seeds that did not answer when they were asked last, or were not
 // asked yet. This node itself, named as one, is none of them, also where its name has
-// other addresses of this host.
+// other addresses of this host. Nor does an answer count from before a member was lost,
+// unless a member is there: whoever gave it may be on the other side of a split.
 func (c *Cluster) Unheard() (seeds []string) {
+	here, lost := c.present()
 	c.joining.mu.Lock()
 	defer c.joining.mu.Unlock()
 	for _, s := range c.cfg.Seeds {
-		if fault, asked := c.joining.said[s]; !asked || fault != "" {
+		if w, asked := c.joining.said[s]; !asked || w.fault != "" || w.at.Before(lost) && !here[s] {
 			seeds = append(seeds, s)
 		}
 	}
 	return seeds
+}
+
+// present is where members are that live, this one too, and when one was lost last.
+func (c *Cluster) present() (here map[string]bool, lost time.Time) {
+	here = map[string]bool{c.net.self.String(): true}
+	for _, m := range c.members.list() {
+		switch {
+		case m.Self:
+		case m.State != backend.MemberDead && m.State != backend.MemberLeft:
+			here[m.Address.String()] = true
+		case m.Since.After(lost):
+			lost = m.Since
+		}
+	}
+	return here, lost
 }
 
 func (c *Cluster) sayAsked(address string, err error) {

@@ -62,6 +62,45 @@ func TestUnheard(t *testing.T) {
 	}
 }
 
+// TestUnheardBehindASplit: a seed that has answered counts as silent from the moment
+// that its node is lost, and not only once it was asked again: both sides of a split
+// might found a cluster in between.
+func TestUnheardBehindASplit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := &world{t: t, net: newFakeNet()}
+		defer w.end()
+		w.start(1)
+		n := w.make(5, func(cfg *Config, _ *Options) { cfg.Seeds = cfg.Seeds[:1] })
+		if err := n.Start(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		w.nodes = append(w.nodes, n)
+		heard := func() string {
+			if n.alive() < 2 || len(n.Unheard()) > 0 {
+				return "it is not"
+			}
+			return ""
+		}
+		w.within(10*time.Second, "the seed is heard", heard)
+		<-time.After(20 * time.Second)
+		w.net.set(func(from, to netip.Addr, _ string) bool { return from != to })
+		w.within(20*time.Second, "it is lost", func() string {
+			if n.alive() == 2 {
+				return "it is there"
+			}
+			return ""
+		})
+		for range 3000 {
+			if len(n.Unheard()) == 0 {
+				t.Fatal("a seed that is lost counts as heard")
+			}
+			<-time.After(10 * time.Millisecond)
+		}
+		w.net.set(nil)
+		w.within(30*time.Second, "it is heard again", heard)
+	})
+}
+
 // TestOwnAddresses: loopback and the host's interfaces, and nobody else's.
 func TestOwnAddresses(t *testing.T) {
 	own := []string{"127.0.0.1", "127.0.1.1", "::1"}

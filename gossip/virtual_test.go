@@ -91,14 +91,6 @@ func (w *world) within(limit time.Duration, what string, ok func() string) time.
 	}
 }
 
-func TestJoinStorm(t *testing.T) {
-	inWorlds(t, 3, func(w *world) {
-		w.start(64)
-		took := w.within(5*time.Second, "64 nodes at once", complete(w.nodes, 64))
-		w.t.Logf("64 nodes know one another after %v", took)
-	})
-}
-
 func TestMassLeave(t *testing.T) {
 	inWorlds(t, 3, func(w *world) {
 		w.start(24)

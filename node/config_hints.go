@@ -72,7 +72,7 @@ func hintListener(l proxy.ListenerConfig, hint fault) {
 		}
 	}
 	for i, r := range l.Routes {
-		if all := r.Host == "" && r.PathPrefix == "/" && r.Method == "" && len(r.Headers) == 0; all && i+1 < len(l.Routes) {
+		if all := r.Host == "" && r.PathPrefix == "/" && r.Method == "" && len(r.Headers) == 0 && len(r.JSON) == 0; all && i+1 < len(l.Routes) {
 			hint(fmt.Sprintf("routes[%d]", i), "matches every request, so no route below it is ever used; put it last")
 			return
 		}

@@ -50,6 +50,9 @@ func TestHints(t *testing.T) {
 		{"", func(c *Config) {
 			c.Listeners[0].Routes = append([]proxy.RouteConfig{{PathPrefix: "/v1", Pool: "llm"}}, c.Listeners[0].Routes...)
 		}},
+		{"", func(c *Config) {
+			c.Listeners[0].Routes = append([]proxy.RouteConfig{{PathPrefix: "/", JSON: map[string]string{"model": "small"}, Pool: "llm"}}, c.Listeners[0].Routes...)
+		}},
 		{"admin.tls: is not set", func(c *Config) { c.Admin.Address, c.Admin.MetricsToken = "10.0.0.1:9901", true }},
 		{"admin.metrics_token: is false", func(c *Config) { c.Admin.Address, c.Admin.TLS.CertFile = ":9901", "lb.crt" }},
 		{"", func(c *Config) { c.Admin.Address = "localhost:9901" }},

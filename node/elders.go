@@ -118,6 +118,37 @@ type heritage struct {
 	ended map[uint64]map[proxy.End]int64 // by boot
 }
 
+// leave is what another process needs to count on.
+func (h *heritage) leave() (all []counted) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for boot, ended := range h.ended {
+		c := counted{Boot: boot}
+		for e, count := range ended {
+			c.Ended = append(c.Ended, handover.End{Pool: e.Pool, Backend: e.Backend, Reason: string(e.Reason), Count: count})
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// take goes on with what another process has counted.
+func (h *heritage) take(all []counted) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = map[uint64]map[proxy.End]int64{}
+	for _, c := range all {
+		h.ended[c.Boot] = map[proxy.End]int64{}
+		for _, e := range c.Ended {
+			h.ended[c.Boot][endOf(e)] = e.Count
+		}
+	}
+}
+
+func endOf(e handover.End) proxy.End {
+	return proxy.End{Pool: e.Pool, Backend: e.Backend, Reason: backend.Reason(e.Reason)}
+}
+
 // inherit publishes what elders carry, and counts what ended with them. Until all that
 // live have told, what was known of them before holds: a drain would be over beneath
 // streams of one that still looks for this process.
@@ -162,7 +193,7 @@ func (n *Node) countEnded(elders []handover.Known, living []uint64) {
 	for _, k := range elders {
 		ended[k.Boot] = map[proxy.End]int64{}
 		for _, e := range k.Ended {
-			end := proxy.End{Pool: e.Pool, Backend: e.Backend, Reason: backend.Reason(e.Reason)}
+			end := endOf(e)
 			if more := e.Count - h.ended[k.Boot][end]; more > 0 {
 				n.proxy.Inherit(end, more)
 			}

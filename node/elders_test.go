@@ -93,6 +93,23 @@ func TestAnElderIsFoundAgain(t *testing.T) {
 	}
 }
 
+// Of two upgrades in a row the last process counts what the first one has ended since the
+// second, which has counted the rest.
+func TestWhatAnElderEndedIsCountedOnce(t *testing.T) {
+	f, g := newFiled(t, twoPools), newFiled(t, twoPools)
+	first := func(count int64) []handover.Known {
+		return []handover.Known{{Boot: 7, Counts: handover.Counts{Ended: []handover.End{{Pool: "p", Backend: "b1", Reason: string(backend.Done), Count: count}}}}}
+	}
+	living := []uint64{7}
+	f.countEnded(first(5), living)
+	g.goOnWith(f.bequeath())
+	g.countEnded(nil, living) // it has not found the node yet
+	g.countEnded(first(8), living)
+	if before, after := f.proxy.Ended()[backend.Done], g.proxy.Ended()[backend.Done]; before != 5 || after != 3 {
+		t.Errorf("of 8 streams that ended one counts %d, the next %d", before, after)
+	}
+}
+
 // A node with a supervisor ends after its elders, but waits neither for a life of its own
 // nor for a lock of which nobody tells anything.
 func TestWhoIsNotWaitedFor(t *testing.T) {

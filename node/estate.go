@@ -31,6 +31,14 @@ type estate struct {
 	Pools   []memories      `json:"pools"`
 	Tickets []proxy.Tickets `json:"tickets,omitempty"`
 	Events  []api.Event     `json:"events,omitempty"` // the last ones, the oldest first
+	Elders  []counted       `json:"elders,omitempty"` // processes before this one, that live
+}
+
+// counted is how many streams that ended with an older process are counted by now: it
+// tells all of them to whoever it finds.
+type counted struct {
+	Boot  uint64         `json:"boot"`
+	Ended []handover.End `json:"ended"`
 }
 
 // memories are those of one pool's backends.
@@ -48,7 +56,7 @@ type trial struct {
 
 // bequeath is what this process leaves; nil where even that cannot be said.
 func (n *Node) bequeath() []byte {
-	e := estate{Version: estateVersion, Tickets: n.proxy.Tickets(), Events: n.journal.Last(lastEvents)}
+	e := estate{Version: estateVersion, Tickets: n.proxy.Tickets(), Events: n.journal.Last(lastEvents), Elders: n.heritage.leave()}
 	var trials []trial
 	room, left := handover.MaxEstate/2, 0 // what lists and names add is far less than the rest
 	for _, p := range n.proxy.Pools() {
@@ -113,6 +121,7 @@ func (n *Node) goOnWith(text []byte) {
 		return
 	}
 	n.journal.Precede(e.Events)
+	n.heritage.take(e.Elders)
 	pools := map[string]*backend.Pool{}
 	for _, p := range n.proxy.Pools() {
 		pools[p.Name] = p

@@ -18,7 +18,7 @@ func lockFile(path string) (*os.File, error) {
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = errors.New("another starling has it; give each node a node.data_dir of its own")
+		err = errors.New("another starling has it; stop that one, or give each node a node.data_dir of its own")
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock: %w", err), f.Close())

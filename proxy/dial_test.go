@@ -121,6 +121,7 @@ func TestBackendTLS(t *testing.T) {
 // A handshake that fails or hangs is a failed connect: another backend is
 // tried, and the failed one is blamed.
 func TestBackendTLSFails(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	a := newAuthority(t)
 	mute, err := net.Listen("tcp", "127.0.0.1:0") // connects, and says nothing
 	if err != nil {
@@ -139,7 +140,7 @@ func TestBackendTLSFails(t *testing.T) {
 		{"no TLS", clear, 502, backend.CodeRefused},
 	} {
 		edit := func(g *plan) {
-			g.pool.Backend.TLS.CAFile, g.pool.Timeouts.Connect = ca, 100*time.Millisecond
+			g.pool.Backend.TLS.CAFile, g.pool.Timeouts.Connect = ca, time.Second
 			g.pool.Outlier.ConsecutiveFailures = 1
 		}
 		r := newDoor(t, func(g *plan) { edit(g); g.pool.Retry.MaxAttempts = 1 }, test.url)

@@ -306,6 +306,21 @@ func await[T any](t *testing.T, ch <-chan T) T {
 	}
 }
 
+// prompt measures a time until it is short enough, at most so often as a time is
+// measured before it counts as too long; it returns how often it did.
+func prompt(t *testing.T, what string, limit time.Duration, measure func() time.Duration) (times float64) {
+	t.Helper()
+	var took time.Duration
+	for range attempts {
+		times++
+		if took = measure(); took <= limit {
+			return times
+		}
+	}
+	t.Errorf("%s after %v, want %v", what, took, limit)
+	return times
+}
+
 // eventually waits until look finds nothing wrong.
 func eventually(t *testing.T, within time.Duration, look func() string) {
 	t.Helper()

@@ -18,6 +18,19 @@ const (
 	freed = 50 * time.Millisecond * raceFactor // from a client's leave to its backend being free
 )
 
+// empties waits until no stream runs, and returns how long that took.
+func (r *rig) empties() time.Duration {
+	r.t.Helper()
+	began := time.Now()
+	eventually(r.t, patience, func() string {
+		if n := r.server.InFlight(); n != 0 {
+			return fmt.Sprintf("%d streams run", n)
+		}
+		return ""
+	})
+	return time.Since(began)
+}
+
 // tunnel opens one; both ends have had the handshake.
 func (r *rig) tunnel(ask, answer string) (client, server *caller) {
 	r.t.Helper()
@@ -102,14 +115,14 @@ func TestTunnelHalfClosed(t *testing.T) {
 func TestTunnelReset(t *testing.T) {
 	t.Run("by the client", func(t *testing.T) {
 		onEachLoop(t, nil, func(r *rig) {
-			client, server := r.tunnel(upgrade, upgraded)
-			client.reset()
-			began := time.Now()
-			server.end("", true)
-			if took := time.Since(began); took > freed {
-				t.Errorf("the backend was freed after %v", took)
-			}
-			r.atRest(patience, backend.ClientLeft, 1)
+			n := prompt(t, "the backend was freed", freed, func() time.Duration {
+				client, server := r.tunnel(upgrade, upgraded)
+				client.reset()
+				began := time.Now()
+				server.end("", true)
+				return time.Since(began)
+			})
+			r.atRest(patience, backend.ClientLeft, n)
 		})
 	})
 	t.Run("by the backend", func(t *testing.T) {
@@ -127,43 +140,50 @@ func TestTunnelReset(t *testing.T) {
 func TestTunnelResetWhileStuck(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false, nil)
-	client, _ := r.tunnel(upgrade, upgraded)
-	client.fill()
-	client.reset()
-	r.atRest(freed, backend.ClientLeft, 1)
+	n := prompt(t, "the stream ended", freed, func() time.Duration {
+		client, _ := r.tunnel(upgrade, upgraded)
+		client.fill()
+		client.reset()
+		return r.empties()
+	})
+	r.atRest(patience, backend.ClientLeft, n)
 }
 
 // A client that closes looks like one that closed its sending side only.
 func TestTunnelClientGone(t *testing.T) {
 	t.Run("and the backend ends too", func(t *testing.T) {
 		onEachLoop(t, nil, func(r *rig) {
-			client, server := r.tunnel(upgrade, upgraded)
-			began := time.Now()
-			client.Close()
-			server.end("", false)
-			if took := time.Since(began); took > freed {
-				t.Errorf("the backend heard of it after %v", took)
-			}
-			server.Close()
-			r.atRest(freed, backend.Done, 1)
+			n := prompt(t, "the backend heard of it, or the stream ended,", freed, func() time.Duration {
+				client, server := r.tunnel(upgrade, upgraded)
+				began := time.Now()
+				client.Close()
+				server.end("", false)
+				heard := time.Since(began)
+				server.Close()
+				return max(heard, r.empties())
+			})
+			r.atRest(patience, backend.Done, n)
 		})
 	})
 	t.Run("and the backend goes on", func(t *testing.T) {
 		onEachLoop(t, nil, func(r *rig) {
-			client, server := r.tunnel(upgrade, upgraded)
-			client.Close()
-			server.end("", false) // a FIN may mean that
-			server.send("are you there?")
-			if r.plain {
-				// Without a watcher the answer to that is found by the next write.
-				eventually(t, patience, func() string {
-					if _, err := io.WriteString(server.TCPConn, "?"); err == nil {
-						return "the backend can still send"
-					}
-					return ""
-				})
-			}
-			r.atRest(freed, backend.ClientLeft, 1)
+			n := prompt(t, "the stream ended", freed, func() time.Duration {
+				client, server := r.tunnel(upgrade, upgraded)
+				client.Close()
+				server.end("", false) // a FIN may mean that
+				server.send("are you there?")
+				if r.plain {
+					// Without a watcher the answer to that is found by the next write.
+					eventually(t, patience, func() string {
+						if _, err := io.WriteString(server.TCPConn, "?"); err == nil {
+							return "the backend can still send"
+						}
+						return ""
+					})
+				}
+				return r.empties()
+			})
+			r.atRest(patience, backend.ClientLeft, n)
 		})
 	})
 }
@@ -173,16 +193,20 @@ func TestTunnelIdle(t *testing.T) {
 	short := func(p *proxy.PoolConfig) { p.Timeouts.TunnelIdle = idle }
 	t.Run("silent both ways", func(t *testing.T) {
 		onEachLoop(t, short, func(r *rig) {
-			began := time.Now()
-			client, server := r.tunnel(upgrade, upgraded)
-			client.end("", true)
-			server.end("", true)
-			if took := time.Since(began); took < idle || took > idle*3/2+freed {
-				t.Errorf("the tunnel was ended after %v, want about %v", took, idle)
-			}
-			r.atRest(patience, backend.Idle, 1)
-			if got := r.metric("starling_timeouts_total", "kind", "tunnel_idle"); got != 1 {
-				t.Errorf("%v time-outs counted, want 1", got)
+			n := prompt(t, "the tunnel was ended", idle*3/2+freed, func() time.Duration {
+				began := time.Now()
+				client, server := r.tunnel(upgrade, upgraded)
+				client.end("", true)
+				server.end("", true)
+				took := time.Since(began)
+				if took < idle {
+					t.Errorf("the tunnel was ended after %v, want %v", took, idle)
+				}
+				return took
+			})
+			r.atRest(patience, backend.Idle, n)
+			if got := r.metric("starling_timeouts_total", "kind", "tunnel_idle"); got != n {
+				t.Errorf("%v time-outs counted, want %v", got, n)
 			}
 		})
 	})

@@ -25,6 +25,7 @@ type follower struct {
 	r      *Router
 	node   string
 	life   atomic.Uint64 // of the feed: what an earlier one brings is of before
+	ctx    context.Context
 	end    context.CancelFunc
 	wanted time.Duration // when it last was; Router.mu guards it
 }
@@ -151,7 +152,7 @@ func (r *Router) follow(node string) {
 		return
 	}
 	ctx, end := context.WithCancel(r.ctx)
-	f := &follower{r: r, node: node, end: end, wanted: r.Now()}
+	f := &follower{r: r, node: node, ctx: ctx, end: end, wanted: r.Now()}
 	r.follows[node] = f
 	r.tasks.Go(func() {
 		defer end()
@@ -251,6 +252,9 @@ func (f *follower) one(s *section, i item) {
 	defer s.order.Unlock()
 	r, life := f.r, f.life.Load()
 	if i.kind == itemBegin {
+		if f.ctx.Err() != nil {
+			return // another may follow that node by now, whose section nobody would begin again
+		}
 		s.begin(r, head{node: f.node, life: life, incarnation: i.incarnation, term: i.term, index: i.index})
 		return
 	}

@@ -542,6 +542,33 @@ func TestFeedsEnd(t *testing.T) {
 	})
 }
 
+// TestAnEndedFeedBeginsNothing: what comes late by a feed that was ended takes the section
+// away from none that was opened since.
+func TestAnEndedFeedBeginsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.at("d", "llm", "s", 1)
+		r := w.node("d").router
+		r.mu.Lock()
+		old := r.follows["a"]
+		r.mu.Unlock()
+		late := encodeItems([]item{{kind: itemBegin, shard: 1, incarnation: 1, term: 1, index: 1}})[0]
+		r.unfollow(w.now() + 2*followFor)
+		w.until("another feed is open", func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			f := r.follows["a"]
+			return f != nil && f != old && w.leased("d") && r.sections[0].head.Load().life == f.life.Load()
+		})
+		if err := old.take(late); err != nil {
+			t.Fatal(err)
+		}
+		w.wait(2 * lease)
+		if h := w.at("d", "llm", "s", 2); h.Backend != "llm-b1" || !w.leased("d") {
+			t.Errorf("afterwards: %+v, leased %v", h, w.leased("d"))
+		}
+	})
+}
+
 // TestAClosedReplicaLetsGo: a hold whose outcome will never be known, because the
 // replica is closed, ends with it.
 func TestAClosedReplicaLetsGo(t *testing.T) {

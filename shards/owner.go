@@ -64,7 +64,16 @@ func (o *Owner) answer(ctx context.Context, from string, q question) answer {
 	return answer{verdict: elsewhere, leader: leader}
 }
 
+// reply notes a use where a turn asks.
 func (o *Owner) reply(ctx context.Context, from Holder, q question) (answer, error) {
+	a, err := o.decide(ctx, from, q)
+	if turns := q.ask == askBind || q.ask == askRebind || q.ask == askAssert; turns && err == nil {
+		o.used(q.session, a.binding)
+	}
+	return a, err
+}
+
+func (o *Owner) decide(ctx context.Context, from Holder, q question) (answer, error) {
 	switch q.ask {
 	case askBind:
 		return o.bind(ctx, q)
@@ -181,9 +190,16 @@ func (o *Owner) peek(session Key) (a answer, ruled bool) {
 		a.verdict = held
 	case b[0].Epoch > 0:
 		a.verdict, a.binding = bound, b[0]
-		r.touch(session, b[0])
 	}
 	return a, r.fresh(o.desk.now())
+}
+
+func (o *Owner) used(session Key, b Binding) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.reign != nil {
+		o.reign.touch(session, b)
+	}
 }
 
 // applied is what this replica has applied, without any proof.

@@ -73,6 +73,7 @@ func (b *rebalancer) loop() {
 func (b *rebalancer) round(now time.Duration) {
 	for _, o := range b.desk.all() {
 		if !o.leads() {
+			b.keep(o)
 			continue
 		}
 		for _, pool := range o.pools() {
@@ -88,6 +89,17 @@ func (b *rebalancer) round(now time.Duration) {
 			delete(b.plans, j)
 		}
 		p.seen = false
+	}
+}
+
+// keep keeps the plans of a leader that is in doubt for a moment: what it moved counts
+// as long as its term.
+func (b *rebalancer) keep(o *Owner) {
+	if !o.reigns() {
+		return
+	}
+	for j, p := range b.plans {
+		p.seen = p.seen || j.shard == o.shard
 	}
 }
 

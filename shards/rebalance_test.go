@@ -220,6 +220,29 @@ func TestSessionsOfOneTurn(t *testing.T) {
 	})
 }
 
+// TestALookIsNoTurn: whoever asks where a session lives, or has it moved, does not use it.
+func TestALookIsNoTurn(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.at("d", "llm", "s", 1)
+		w.graced()
+		if !w.shift("e", "s", "llm-b2", time.Second) {
+			t.Fatal("it does not move")
+		}
+		for range 3 {
+			if v, err := w.node("e").router.Session(t.Context(), "llm", []byte("s")); err != nil || v.Binding.Epoch != 2 {
+				t.Fatalf("%+v, %v", v, err)
+			}
+		}
+		if all := w.node("a").router.desk.owner(1).sessions("llm-b2"); len(all) != 1 || !all[0].New || all[0].Idle < lease+margin {
+			t.Errorf("%+v", all)
+		}
+		w.at("e", "llm", "s", 1)
+		if all := w.node("a").router.desk.owner(1).sessions("llm-b2"); len(all) != 1 || all[0].Idle > lease {
+			t.Errorf("after a turn: %+v", all)
+		}
+	})
+}
+
 // TestAMoveIsNoTurn: who had one turn and was moved had one turn, as long ago as before:
 // nodes that hear of the move tell the leader of no use.
 func TestAMoveIsNoTurn(t *testing.T) {

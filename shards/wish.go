@@ -160,6 +160,14 @@ func (o *Owner) leads() bool {
 	return o.reign != nil && o.reign.fresh(now) && o.reign.graced(now)
 }
 
+// reigns says whether the reign goes on, proven a moment ago or not.
+func (o *Owner) reigns() bool {
+	leader := o.log.Leader()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.reign != nil && leader == o.desk.node
+}
+
 // propose has sessions moved, each once no turn of it runs, or called off after
 // their pool's drain timeout. It returns how many wishes were taken.
 func (o *Owner) propose(targets []Target) (n int) {

@@ -112,6 +112,7 @@ func TestShowTellsTheStory(t *testing.T) {
 		pool := cfg.Pools[testcluster.PoolName]
 		pool.Outlier.BaseEjection, pool.Outlier.MaxEjection = time.Second, time.Second
 		pool.Health.Interval, pool.Health.DownInterval = 200*time.Millisecond, 200*time.Millisecond
+		pool.Health.Fall = 10 // it is out for its streams first
 		cfg.Pools[testcluster.PoolName] = pool
 	}})
 	if err != nil {

@@ -50,12 +50,29 @@ func TestKeysOfACluster(t *testing.T) {
 			return ""
 		}
 	}
-	first := func() string {
-		var l api.Keys
-		if err := admin(t, c.Node(0)).Get(t.Context(), &l, "keys"); err != nil {
-			t.Fatal(err)
-		}
-		return l.Nodes[0].Keys[0]
+	first := func() (key string) {
+		eventually(t, patience, func() string {
+			var l api.Keys
+			if err := admin(t, c.Node(0)).Get(t.Context(), &l, "keys"); err != nil {
+				return err.Error()
+			}
+			if len(l.Nodes) == 0 || len(l.Nodes[0].Keys) == 0 {
+				return fmt.Sprintf("nobody has keys: %+v", l.Nodes)
+			}
+			key = l.Nodes[0].Keys[0]
+			return ""
+		})
+		return key
+	}
+	// done repeats what may be done again, as where a node did not answer in time.
+	done := func(i int, order, key string) {
+		t.Helper()
+		eventually(t, patience, func() string {
+			if err := post(i, order, key); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
 	}
 	members := func(n int) func() string {
 		return func() string {
@@ -79,9 +96,7 @@ func TestKeysOfACluster(t *testing.T) {
 	if err := post(0, "use", next); err == nil || !strings.Contains(err.Error(), "install it on every node first") {
 		t.Errorf("a key that nobody has was used: %v", err)
 	}
-	if err := post(0, "install", next); err != nil {
-		t.Fatal(err)
-	}
+	done(0, "install", next)
 	if err := c.Add(t.Context()); err != nil { // with the old one alone
 		t.Fatal(err)
 	}
@@ -89,12 +104,8 @@ func TestKeysOfACluster(t *testing.T) {
 	if err := post(2, "use", next); err == nil || !strings.Contains(err.Error(), "n4") {
 		t.Errorf("a key that n4 lacks was used: %v", err)
 	}
-	if err := post(3, "install", next); err != nil { // again, and from the newcomer
-		t.Fatal(err)
-	}
-	if err := post(2, "use", next); err != nil {
-		t.Fatal(err)
-	}
+	done(3, "install", next) // again, and from the newcomer
+	done(2, "use", next)
 	used := first()
 	eventually(t, patience, have(3, 4, 2, used))
 	if err := post(1, "remove", next); err == nil || !strings.Contains(err.Error(), "encrypts") {

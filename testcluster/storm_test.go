@@ -39,7 +39,7 @@ func stormSize() size {
 	if *stormFull {
 		return size{10_000, 2_000, 50, 100_000_000, 80, 250 * time.Millisecond, 10 * time.Minute}
 	}
-	return size{1_000, 200, 2, 20_000_000, 20, 40 * time.Millisecond, time.Minute}
+	return size{1_000, 200, 2, 20_000_000, 20, 40 * time.Millisecond, 3 * time.Minute}
 }
 
 // storm is clients of all kinds, many at a time, and what they met.

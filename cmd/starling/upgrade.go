@@ -49,7 +49,7 @@ func newUpgrade() *cobra.Command {
 }
 
 // upgradeTime is longer than a node tries.
-const upgradeTime = 2 * time.Minute
+const upgradeTime = 3 * time.Minute
 
 // showElders tells what older processes of a node still carry.
 func showElders(w io.Writer, elders []api.Elder) {

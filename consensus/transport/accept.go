@@ -185,10 +185,14 @@ func (t *Transport) judge(c net.Conn, h hello) error {
 	if err := checkNames(c, h.from); err != nil {
 		return refuse(RefusedCertificate, "%v", err)
 	}
+	known, _ := t.Resolver.Resolve(h.from) // "" where it is not known
+	astray := h.at != "" && known != "" && h.at != known
+	elsewhere := func() error {
+		return refuse(RefusedPlace, "node %s says that it is at %s, and is known at %s; if it has not just moved, a data directory was copied: give each node its own", h.from, h.at, known)
+	}
 	switch s := t.services[h.service]; h.kind {
 	case kindGroup:
 		g := t.group(h.group.Shard)
-		known, _ := t.Resolver.Resolve(h.from) // "" where it is not known
 		switch {
 		case own == "":
 			return refuse(RefusedCluster, "node %s has no cluster yet", t.Node)
@@ -196,9 +200,8 @@ func (t *Transport) judge(c net.Conn, h hello) error {
 			return refuse(RefusedGroup, "node %s has no replica of shard %d", t.Node, h.group.Shard)
 		case g.ID != h.group:
 			return refuse(RefusedIncarnation, "the caller means %v, node %s has %v", h.group, t.Node, g.ID)
-		case h.at != "" && known != "" && h.at != known:
-			// Two processes with one identity would be two voters with one vote.
-			return refuse(RefusedPlace, "node %s says that it is at %s, and is known at %s; if it has not just moved, a data directory was copied: give each node its own", h.from, h.at, known)
+		case astray: // two processes with one identity would be two voters with one vote
+			return elsewhere()
 		case h.service != special(g.name):
 			return refuse(RefusedIncarnation, "the caller means replica %q of %v on node %s, which has %q", h.service, h.group, t.Node, special(g.name))
 		}
@@ -206,6 +209,9 @@ func (t *Transport) judge(c net.Conn, h hello) error {
 	case kindCall, kindFeed:
 		if s == nil || (s.Answer == nil) != (h.kind == kindFeed) {
 			return refuse(RefusedService, "node %s has no service %q of that kind", t.Node, h.service)
+		}
+		if s.Placed && astray {
+			return elsewhere()
 		}
 		return nil
 	}

@@ -113,6 +113,8 @@ func TestRefusals(t *testing.T) {
 		{"the node is elsewhere", func(h *hello) { h.at = "10.0.0.9:7947" }, RefusedPlace},
 		{"the node is there", func(h *hello) { h.at = "10.0.0.1:7947" }, Accepted},
 		{"a call of a node that is elsewhere", func(h *hello) { h.at, h.kind, h.service = "10.0.0.9:7947", kindCall, "echo" }, Accepted},
+		{"one that goes by who asks", func(h *hello) { h.at, h.kind, h.service = "10.0.0.9:7947", kindCall, "own" }, RefusedPlace},
+		{"that, and the node is there", func(h *hello) { h.at, h.kind, h.service = "10.0.0.1:7947", kindCall, "own" }, Accepted},
 		{"unknown kind", func(h *hello) { h.kind = 77 }, RefusedHello},
 		{"no cluster, open service", func(h *hello) { h.cluster, h.kind, h.service = "", kindCall, "join" }, Accepted},
 		{"another cluster, open service", func(h *hello) { h.cluster, h.kind, h.service = "c2", kindCall, "join" }, RefusedCluster},
@@ -121,6 +123,7 @@ func TestRefusals(t *testing.T) {
 			b := newPeer(t, &addresses{at: map[string]string{"a": "10.0.0.1:7947"}}, "b")
 			echo(b, "echo", Service{})
 			echo(b, "join", Service{Open: true})
+			echo(b, "own", Service{Placed: true})
 			b.Serve("feed", Service{MaxQuestion: 10, Concurrent: 1, Feed: ticker(nil)})
 			b.up(t)
 			openGroup(t, b, GroupID{1, 1})

@@ -12,6 +12,7 @@ import (
 // Feed.
 type Service struct {
 	Open        bool          // also for nodes that have no cluster yet
+	Placed      bool          // not for who is known to be at another address: it goes by who asks
 	MaxQuestion int           // bytes; of a feed, of its opening message
 	Concurrent  int           // calls at work at a time, or feeds open; more are refused
 	MaxTime     time.Duration // a call's, whatever the caller grants; 0: 10 s

@@ -45,14 +45,16 @@ type said struct {
 	Counts  *Counts           `json:"counts,omitempty"`
 	Streams []json.RawMessage `json:"streams,omitempty"`
 	More    bool              `json:"more,omitempty"` // of the list follows
+	Of      int               `json:"of,omitempty"`   // how many were asked for; 0: an older program does not say
 }
 
 // maxPart bounds what one frame lists, in bytes.
 const maxPart = maxFrame / 4
 
-// parts are a list of streams, cut so that each part goes into a frame.
-func parts(list []json.RawMessage) (all []said) {
-	part, size := said{}, 0
+// parts are a list of as many streams as were asked for, or all, cut so that each part
+// goes into a frame.
+func parts(list []json.RawMessage, of int) (all []said) {
+	part, size := said{Of: of}, 0
 	for _, s := range list {
 		if len(s) > maxPart {
 			continue // it is no stream of ours
@@ -60,14 +62,27 @@ func parts(list []json.RawMessage) (all []said) {
 		if size += len(s) + 1; size > maxPart {
 			part.More = true
 			all = append(all, part)
-			part, size = said{}, len(s)+1
+			part, size = said{Of: of}, len(s)+1
 		}
 		part.Streams = append(part.Streams, s)
 	}
 	return append(all, part)
 }
 
-// ask is what its heir sends there.
+// listed is an answer to an ask.
+type listed struct {
+	streams []json.RawMessage
+	of      int
+	came    time.Time
+}
+
+// answers tells whether it is one for who wants so many now, though it may have come too
+// late for who asked before.
+func (a listed) answers(limit int) bool {
+	return time.Since(a.came) < streamsTime && (a.of == 0 || a.of >= limit || len(a.streams) < a.of)
+}
+
+// ask is what its heir sends there. Of several only the last one is answered.
 type ask struct {
 	Streams int `json:"streams"` // how many to list
 }

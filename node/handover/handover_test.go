@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 20 * time.Second // no wait is longer
+const patience = time.Minute // no wait is longer
 
 func eventually(t *testing.T, look func() string) {
 	t.Helper()

@@ -142,8 +142,7 @@ func (l *Link) Tell(ctx context.Context, every time.Duration, now func() Counts,
 }
 
 func (l *Link) tell(ctx context.Context, c net.Conn, every time.Duration, now func() Counts, list func(int) []json.RawMessage) {
-	over, cancel := context.WithCancel(ctx)
-	asks, ended := make(chan ask), make(chan struct{})
+	asks, ended := make(chan ask, 1), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
@@ -152,13 +151,13 @@ func (l *Link) tell(ctx context.Context, c net.Conn, every time.Duration, now fu
 				return
 			}
 			select {
-			case asks <- a:
-			case <-over.Done():
-				return
+			case <-asks: // nobody waits for that one any more
+			default:
 			}
+			asks <- a // there is room: nobody else sends
 		}
 	}()
-	defer func() { cancel(); _ = c.Close(); <-ended }()
+	defer func() { _ = c.Close(); <-ended }()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var last Counts
@@ -171,7 +170,7 @@ func (l *Link) tell(ctx context.Context, c net.Conn, every time.Duration, now fu
 		}
 		select {
 		case a := <-asks:
-			for _, part := range parts(list(a.Streams)) {
+			for _, part := range parts(list(a.Streams), a.Streams) {
 				if writeJSON(c, part) != nil {
 					return
 				}

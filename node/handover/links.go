@@ -57,7 +57,7 @@ type Known struct {
 	Counts
 
 	line  net.Conn // where it can be asked; nil: its visit is over
-	asked chan []json.RawMessage
+	asked chan listed
 	one   chan struct{} // full while somebody asks
 }
 
@@ -224,7 +224,7 @@ func (l *Links) feed(c net.Conn, v visit) {
 func (l *Links) listen(c net.Conn, v visit) {
 	_ = c.SetReadDeadline(time.Time{})
 	l.mu.Lock()
-	k := &Known{Boot: v.Boot, PID: v.PID, line: c, asked: make(chan []json.RawMessage, 1), one: make(chan struct{}, 1)}
+	k := &Known{Boot: v.Boot, PID: v.PID, line: c, asked: make(chan listed, 1), one: make(chan struct{}, 1)}
 	if was := l.elders[v.Boot]; was != nil {
 		k.Counts = was.Counts
 	}
@@ -247,9 +247,10 @@ func (l *Links) listen(c net.Conn, v visit) {
 			continue
 		}
 		select {
-		case k.asked <- list:
-		default: // nobody waits for it any more
+		case <-k.asked: // nobody has waited for that one
+		default:
 		}
+		k.asked <- listed{list, s.Of, time.Now()} // there is room: nobody else sends
 		list = nil
 	}
 	l.mu.Lock()
@@ -378,17 +379,18 @@ func (l *Links) Streams(ctx context.Context, k Known, limit int) (list []json.Ra
 	case <-ctx.Done():
 		return nil, false
 	}
-	select {
-	case <-k.asked: // an answer that came too late
-	default:
-	}
-	if k.line == nil || writeJSON(k.line, ask{Streams: min(limit, maxStreams)}) != nil {
+	limit = min(limit, maxStreams)
+	if k.line == nil || writeJSON(k.line, ask{Streams: limit}) != nil {
 		return nil, false
 	}
-	select {
-	case list = <-k.asked:
-		return list, true
-	case <-ctx.Done():
-		return nil, false
+	for {
+		select {
+		case a := <-k.asked:
+			if a.answers(limit) {
+				return a.streams[:min(limit, len(a.streams))], true
+			}
+		case <-ctx.Done():
+			return nil, false
+		}
 	}
 }

@@ -218,8 +218,9 @@ func (q *Quorum) wire() (err error) {
 	q.known.Store(q.keeper.Map())
 	q.port.Serve(meta.Service, transport.Service{Open: true, MaxQuestion: meta.MaxQuestion, Concurrent: 64, Answer: q.keeper.Answer})
 	q.port.Serve(viewService, transport.Service{MaxQuestion: 64, Concurrent: 8, Answer: q.answerView})
-	q.port.Serve(shards.AskService, transport.Service{MaxQuestion: shards.MaxQuestion, Concurrent: 4096, Answer: q.answerAsk})
-	q.port.Serve(shards.FeedService, transport.Service{MaxQuestion: 64, Concurrent: 1024, Feed: q.serveFeed})
+	// Of two processes with one identity the later would count as what the earlier has become.
+	q.port.Serve(shards.AskService, transport.Service{Placed: true, MaxQuestion: shards.MaxQuestion, Concurrent: 4096, Answer: q.answerAsk})
+	q.port.Serve(shards.FeedService, transport.Service{Placed: true, MaxQuestion: 64, Concurrent: 1024, Feed: q.serveFeed})
 	q.serveNodes()
 	return nil
 }

@@ -234,7 +234,7 @@ func (n neighbours) Peers() map[string]meta.Peer {
 	out := make(map[string]meta.Peer)
 	for _, p := range n.q.peers() {
 		if p.ID == n.q.o.Self.ID || p.Cluster != "" && p.Cluster == n.q.Cluster() {
-			out[p.ID] = meta.Peer{Node: meta.Node{Name: p.Name, Zone: p.Zone, Hosts: p.Hosts, Level: p.Level, Boot: p.Boot}, Alive: p.Alive, Ends: p.Ends, Failed: p.Failed, Generation: p.Generation}
+			out[p.ID] = meta.Peer{Node: meta.Node{Name: p.Name, Zone: p.Zone, Hosts: p.Hosts, Level: p.Level, Boot: p.Boot}, At: p.RPC, Alive: p.Alive, Ends: p.Ends, Failed: p.Failed, Generation: p.Generation}
 		}
 	}
 	return out

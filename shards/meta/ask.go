@@ -18,8 +18,9 @@ const (
 // question is what a node tells another, and asks it. Fields that are not known
 // are passed over: nodes of two versions talk.
 type question struct {
-	Node     Node   `json:"node"`     // who it is
-	Revision uint64 `json:"revision"` // of its map
+	Node     Node   `json:"node"`         // who it is
+	At       string `json:"at,omitempty"` // and where it is reached
+	Revision uint64 `json:"revision"`     // of its map
 
 	Generation uint32   `json:"generation,omitempty"` // of that
 	Run        uint64   `json:"run,omitempty"`        // of the node, see Peer
@@ -71,9 +72,10 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 		k.Nudge() // it is asked for
 	}
 	r := reply{Generation: k.latest()}
-	_, seen := k.o.Neighbours.Peers()[from]
+	peer, seen := k.o.Neighbours.Peers()[from]
+	astray := q.At != "" && peer.At != "" && q.At != peer.At // a copy of the node's directory, perhaps: it speaks for nobody
 	switch leads := k.leads(); {
-	case leads && seen && q.reports(): // a stranger may ask for the map, and is no node yet
+	case leads && seen && !astray && q.reports(): // a stranger may ask for the map, and is no node yet
 		r.Hash = k.hear(from, q)
 		r.Leader = k.o.Self
 	case leads:
@@ -82,6 +84,8 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 		r.Leader = k.metaLeader()
 	}
 	switch {
+	case q.Command != nil && astray:
+		r.refuse(fmt.Errorf("%w: node %s says that it is at %s, and is known at %s; if it has not just moved, a data directory was copied: give each node its own", ErrInvalid, from, q.At, peer.At))
 	case q.Command != nil && !k.knows(from):
 		r.refuse(fmt.Errorf("%w: node %s is none of the cluster", ErrInvalid, from))
 	case q.Command != nil:
@@ -183,7 +187,8 @@ func (k *Keeper) Propose(ctx context.Context, c Command) (Result, error) {
 
 // ask asks another node, and takes its map if it is newer.
 func (k *Keeper) ask(ctx context.Context, node string, q question) (reply, error) {
-	q.Node = k.o.Neighbours.Peers()[k.o.Self].Node
+	self := k.o.Neighbours.Peers()[k.o.Self]
+	q.Node, q.At = self.Node, self.At
 	if m := k.Map(); m != nil {
 		q.Generation = m.Generation()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -43,6 +44,34 @@ func (w *world) reset(shard int, empty bool) (founder string) {
 		return err
 	})
 	return founder
+}
+
+// TestCopyHasNoVoice: a copy of a node's data directory is started beside it, at another
+// address than gossip knows the node at. Its reports and commands change nothing; the
+// node's own do.
+func TestCopyHasNoVoice(t *testing.T) {
+	w := begin(t, 1, 3, 2)
+	w.run(30 * time.Second)
+	before, leader, of := w.newest(), w.leads(0).box.id, "n01"
+	if leader == of {
+		of = "n02"
+	}
+	said := question{Node: before.Nodes[of], At: "n99:7947", Revision: before.Revision, Run: 1 << 40, Runs: []uint64{1 << 40}}
+	for range 200 { // often enough to be what the leader heard last when it looks
+		w.ask(t, leader, of, said)
+		w.run(50 * time.Millisecond)
+	}
+	order := question{Node: said.Node, At: said.At, Command: Command{Op: OpPool, Key: "p", Pool: &Pool{}}.Encode()}
+	if r := w.ask(t, leader, of, order); !r.Invalid || !strings.Contains(r.Refused, "a data directory was copied") {
+		t.Errorf("a copy's command is refused with %q", r.Refused)
+	}
+	if now := w.newest(); now.Revision != before.Revision {
+		t.Errorf("the copy had revision %d become %d: %+v", before.Revision, now.Revision, now.Shards)
+	}
+	order.At = of + ":7947"
+	if r := w.ask(t, leader, of, order); r.Refused != "" || r.Revision <= before.Revision {
+		t.Errorf("the node's own: %q, revision %d", r.Refused, r.Revision)
+	}
 }
 
 // TestSituationOlderCopyPutBack: a data directory is put back as it was before its

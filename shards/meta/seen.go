@@ -18,9 +18,10 @@ type Seen struct {
 
 // Peer is a node as it is at the moment.
 type Peer struct {
-	Node       // its own word: Name, Zone, Hosts, Level, Boot
-	Alive bool // says gossip
-	Ends  bool // it says that it is about to end, if only to start again
+	Node         // its own word: Name, Zone, Hosts, Level, Boot
+	At    string // where its calls come from and go to, says gossip; "": it does not know
+	Alive bool   // says gossip
+	Ends  bool   // it says that it is about to end, if only to start again
 	// Failed is a node that says that its disk has failed: it runs and keeps nothing.
 	Failed bool
 	Gone   time.Duration // for so long the controller has seen it not alive

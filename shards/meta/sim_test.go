@@ -304,7 +304,7 @@ func (b *box) Peers() map[string]Peer {
 			continue
 		}
 		peers[id] = Peer{
-			Node:  Node{Name: id, Zone: o.zone, Hosts: o.host, Level: 1, Boot: o.boot},
+			Node: Node{Name: id, Zone: o.zone, Hosts: o.host, Level: 1, Boot: o.boot}, At: id + ":7947",
 			Alive: b.w.now-at < 3*time.Second, Failed: o.failed, Ends: o.ends,
 		}
 		if m := o.keeper.Map(); m != nil {

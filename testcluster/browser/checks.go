@@ -288,6 +288,13 @@ func (l *looker) token() error {
 		if (!dialog.open || dialog.querySelector("input")?.type !== "password") return "no question";
 		if (all("#pools tbody tr").length) return "it shows backends";`)
 	l.t.add("picture", l.p.shoot(l.ctx, l.shots, "token"))
+	l.t.add("Escape: not now", errors.Join(l.run(`window.before = performance.getEntriesByType("resource").length`), l.p.key(l.ctx, "Escape")))
+	l.until("it does not insist, and says what is missing", `
+		if (dialog.open) return "it asks again";
+		if (performance.getEntriesByType("resource").length < window.before + 6) return "it has not been refused twice more";
+		if (!document.body.textContent.includes("wants its token")) return "it says nothing";`)
+	l.t.add("the button", l.run(`document.querySelector("#key").click()`))
+	l.until("asks again", `if (!dialog.open) return "no question";`)
 	give := func(text string) error {
 		return errors.Join(l.run(`document.querySelector("#ask input").focus()`), l.p.write(l.ctx, text), l.p.key(l.ctx, "Enter"))
 	}

@@ -51,7 +51,7 @@ func TestHarnessDies(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "long.yaml")
-	if err := os.WriteFile(path, []byte("duration: 1h\nsteps: [{at: 0s, fault: hand-over, target: n2}, {at: 1s, for: 1h, fault: pause, target: \"n2,n3\"}]"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("duration: 1h\nsteps: [{at: 0s, fault: hand-over, target: n2}, {at: 4s, for: 1h, fault: pause, target: \"n2,n3\"}]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	tmp := filepath.Join(dir, "tmp")
@@ -82,7 +82,7 @@ func TestHarnessDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // it was killed
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for {
 		left, err := os.ReadDir(tmp)

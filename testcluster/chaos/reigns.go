@@ -23,7 +23,8 @@ type reigns struct {
 }
 
 // reignLoop notes who says that it leads what, with which voters, and what each
-// replica comes to.
+// replica comes to. Nodes are asked one after the other, so that what one leader says
+// of its voters is heard in the order in which it was so.
 func (r *run) reignLoop(ctx context.Context) {
 	all := reigns{r, map[history.Leader]bool{}, map[history.State]bool{}}
 	for pause(ctx, reignEvery) {

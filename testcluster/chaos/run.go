@@ -169,7 +169,11 @@ func (r *run) found(ctx context.Context) error {
 	}
 	r.screen.say("founded after %.1f s", time.Since(r.history.Began).Seconds())
 	var err error
-	r.history.First, err = r.dumps(ctx, false)
+	for range lastTries { // on a busy machine one may not answer in time
+		if r.history.First, err = r.dumps(ctx, false); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
 	return err
 }
 

@@ -68,7 +68,22 @@ func (r *run) wants() map[string]func(context.Context) string {
 		}
 	}
 	return map[string]func(context.Context) string{
-		"members": all(r.members), "leaders": all(r.led), "map": all(r.mapped), "backends": all(r.well), "bindings": all(r.agreed),
+		"members": all(r.members), "leaders": all(r.led), "map": all(r.mapped), "backends": all(r.well), "bindings": all(once(r.agreed)),
+	}
+}
+
+// once is for what lacks now and then for a moment while there is traffic: on a busy
+// machine new sessions are guessed all the time, now at this node and now at that one. A
+// node at which nothing lacked once is well.
+func once(look func(context.Context, *member) string) func(context.Context, *member) string {
+	well := map[*member]bool{}
+	return func(ctx context.Context, m *member) string {
+		if well[m] {
+			return ""
+		}
+		lacks := look(ctx, m)
+		well[m] = lacks == ""
+		return lacks
 	}
 }
 

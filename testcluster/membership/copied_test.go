@@ -3,6 +3,7 @@ package membership
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 
 // TestSituationCopiedDirectory: a node is started on a copy of another's data directory,
 // which runs. It has no voice: it leads nothing, the others go on with the one they
-// know, and every session is where it was.
+// know, whose replicas stay as they are, and every session is where it was.
 func TestSituationCopiedDirectory(t *testing.T) {
 	t.Parallel()
 	twin, dirs := t.TempDir(), map[string]string{}
@@ -69,6 +70,11 @@ func TestSituationCopiedDirectory(t *testing.T) {
 		<-tick.C
 		if s := get[api.Status](t, c.Node(3), "status"); s.Node.ID == id && s.Shards.Led > 0 {
 			t.Fatalf("the copy leads: %+v", s)
+		}
+		for _, s := range get[api.ShardList](t, c.Node(0), "shards").Shards {
+			if s.Step != nil && strings.Contains(s.Step.Reason, "older copy") {
+				t.Fatalf("the node is taken for the copy: shard %d, %+v", s.ID, s.Step)
+			}
 		}
 		for i := range 2 {
 			if m := member(t, c.Node(i), id); m.Address != c.Node(2).GossipAddr() {

@@ -56,9 +56,11 @@ async function ask(all) {
   }
 }
 
-let wanting = false;
+// wantToken asks for the token: once where the node wants one, and again when somebody
+// asks for that.
+let wanting = false, declined = false;
 async function wantToken(forget = "") {
-  if (wanting) return;
+  if (wanting || declined && !forget) return;
   wanting = true;
   const had = token();
   const text = await confirm({
@@ -66,7 +68,12 @@ async function wantToken(forget = "") {
     text: (had && !forget ? "The node did not take the token. " : "") + "It is the one line of the node's admin.token_file. It is kept until this tab is closed, and sent to this node alone." + (had ? " Leave it empty to forget the one you gave." : ""),
   });
   wanting = false;
-  if (text === null) return;
+  if (text === null) {
+    if (forget) return;
+    declined = true;
+    return view.silent("This node wants its token: the button above takes it.", asked);
+  }
+  declined = false;
   keep(text);
   begin();
 }

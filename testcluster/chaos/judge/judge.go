@@ -56,7 +56,7 @@ func rules() []rule {
 		{Kill, "after a node's death its turns are served elsewhere within a second", killed},
 		{Upgrade, "while another process becomes a node, who comes in is served, and no session moves", handedOver},
 		{States, "replicas that have applied the same entries are alike", alike},
-		{Voters, "no shard has two majorities, nor for long fewer voters than there are nodes for", voters},
+		{Voters, "no shard has two majorities, and no voter that is well goes before another has its vote", voters},
 		{Data, "a data directory is one process's", once},
 	}
 }

@@ -36,6 +36,15 @@ func (t *tale) turn(id, session, node, backend string, epoch uint64, lookup stri
 // stale is a turn that its node logged as one.
 func (t *tale) stale() { t.Lines[len(t.Lines)-1].Stale = true }
 
+// dies is a turn of s at b1 whose node is killed when others are elsewhere already.
+func (t *tale) dies(id, epoch string) {
+	turn := t.turn(id, "s", "n2", "b1", 3, "hit", 18, 25)
+	turn.End, turn.Whole, turn.Epoch = "broken", false, 0
+	t.Served[len(t.Served)-1].Epoch = epoch
+	t.Lines = t.Lines[:len(t.Lines)-1]
+	t.fault(history.Kill, 24.9, 26, "n2", "n2")
+}
+
 func (t *tale) fault(kind history.Kind, from, to float64, target string, breaks ...string) {
 	t.Faults = append(t.Faults, history.Fault{ID: len(t.Faults) + 1, Kind: kind, Target: []string{target}, Detail: "as told", Began: at(from), Ended: at(to), Breaks: breaks})
 }
@@ -236,6 +245,14 @@ func TestCheckersCatch(t *testing.T) {
 			t.turn("long", "s", "n2", "b1", 3, "hit", 18, 25)
 			t.moved("hit")
 		}, ""},
+		{"the first one was a guess, and its node's word of that died with it", func(t *tale) {
+			t.dies("long", "")
+			t.moved("hit")
+		}, ""},
+		{"it was no guess", func(t *tale) {
+			t.dies("long", "3")
+			t.moved("hit")
+		}, "P3"},
 		{"a node cannot reach the backend", func(t *tale) {
 			t.fault(history.Backend, 13, 14, "b1", "b1")
 			t.turn("long", "s", "n2", "b1", 3, "hit", 18, 25)
@@ -406,16 +423,33 @@ func TestCheckersCatch(t *testing.T) {
 		{"two leaders who share a voter", func(t *tale) { t.votes(30, 40, 5, "n2", "n2 n3 n4") }, ""},
 		{"one majority after the other", func(t *tale) { t.Votings[0].To = at(29); t.votes(30, 40, 5, "n4", "n4 n5 n6") }, ""},
 		{"too many voters", func(t *tale) { t.Votings[0].To = at(29); t.votes(30, 40, 5, "n2", "n1 n2 n3 n4 n5") }, "voters"},
-		{"a voter that is not replaced", func(t *tale) { t.Votings[0].To = at(5); t.votes(6, 70, 5, "n2", "n2 n3") }, "voters"},
-		{"a voter that is replaced in time", func(t *tale) {
-			t.Votings[0].To = at(5)
-			t.votes(6, 50, 5, "n2", "n2 n3")
-			t.votes(50, 70, 5, "n2", "n2 n3 n4")
+		{"a voter that goes before another comes", func(t *tale) { t.votes(55, 56, 3, "n1", "n1 n2") }, "voters"},
+		{"one that goes as another leads", func(t *tale) { t.votes(55, 56, 4, "n1", "n1 n2") }, ""},
+		{"one that goes after another came", func(t *tale) {
+			t.votes(55, 56, 3, "n1", "n1 n2 n3 n4")
+			t.votes(56, 57, 3, "n1", "n1 n2 n4")
 		}, ""},
-		{"a voter whose node is down", func(t *tale) {
-			t.Votings[0].To = at(5)
-			t.votes(6, 70, 5, "n2", "n2 n3")
-			t.fault(history.Kill, 5, 40, "n1", "n1")
+		{"one of a node that was down", func(t *tale) {
+			t.votes(55, 56, 3, "n1", "n1 n2")
+			t.fault(history.Kill, 5, 40, "n3", "n3")
+		}, ""},
+		{"one of another node than was down", func(t *tale) {
+			t.votes(55, 56, 3, "n1", "n1 n3")
+			t.fault(history.Kill, 5, 40, "n3", "n3")
+		}, "voters"},
+		{"one on a machine that stood still", func(t *tale) {
+			t.votes(55, 56, 3, "n1", "n1 n2")
+			t.turn("x", "", "n1", "b1", 0, "no_key", 53, 54)
+			t.Turns[len(t.Turns)-1].Due = at(51)
+		}, ""},
+		{"one long after it stood still", func(t *tale) {
+			t.votes(55, 56, 3, "n1", "n1 n2")
+			t.turn("x", "", "n1", "b1", 0, "no_key", 33, 34)
+			t.Turns[len(t.Turns)-1].Due = at(31)
+		}, "voters"},
+		{"one as nodes leave for good", func(t *tale) {
+			t.votes(55, 56, 3, "n1", "n1")
+			t.fault(history.Leave, 35, 50, "n4")
 		}, ""},
 		{"a directory that two have", func(t *tale) { t.Twins = append(t.Twins, history.Twin{At: at(30), Node: "n1", Served: true}) }, "data"},
 		{"a directory that is refused", func(t *tale) {

@@ -47,13 +47,13 @@ func formOf(digest string) string {
 }
 
 const (
-	mostVoters = 3 + 1       // replicas that have a vote, and one while they are exchanged
-	understaff = time.Minute // for which a shard may have fewer voters than there are nodes for, though nobody is hurt
+	mostVoters = 3 + 1           // replicas that have a vote, and one while they are exchanged
+	missed     = 2 * time.Minute // after which a node that was hurt is missed no more: one that stays away is replaced after one
 )
 
 // voters is about who has a vote in a shard, by the word of those who lead it.
 func voters(t *trial, f *finding) {
-	byShard, most := map[string][]history.Voting{}, 0
+	byShard, most, steps := map[string][]history.Voting{}, 0, 0
 	for _, v := range t.Votings {
 		if most = max(most, len(v.Voters)); len(v.Voters) > mostVoters {
 			f.breach(where{at: v.From}, "shard %d has %d voters: %s", v.Shard, len(v.Voters), strings.Join(v.Voters, " "))
@@ -61,7 +61,6 @@ func voters(t *trial, f *finding) {
 		key := fmt.Sprintf("%d of %d", v.Shard, v.Incarnation)
 		byShard[key] = append(byShard[key], v)
 	}
-	short := time.Duration(0)
 	for _, all := range byShard {
 		slices.SortStableFunc(all, func(a, b history.Voting) int { return a.From.Compare(b.From) })
 		for i, a := range all {
@@ -71,10 +70,10 @@ func voters(t *trial, f *finding) {
 				}
 			}
 		}
-		short = max(short, t.understaffed(f, all))
+		steps += t.steps(f, all)
 	}
 	f.looked(len(t.Votings))
-	f.number("%d sets of voters in %d shards, %d voters at most, %.1fs at most with fewer than there are nodes for", len(t.Votings), len(byShard), most, short.Seconds())
+	f.number("%d sets of voters in %d shards, %d voters at most, %d steps from one to the next", len(t.Votings), len(byShard), most, steps)
 }
 
 // apartFrom tells whether one of two leaders could have a majority of voters who have
@@ -87,52 +86,50 @@ func apartFrom(a, b history.Voting) bool {
 }
 
 // beyond is how many of some are not among others.
-func beyond(some, others []string) (n int) {
+func beyond(some, others []string) int { return len(gone(some, others)) }
+
+func gone(some, others []string) (all []string) {
 	for _, v := range some {
 		if !slices.Contains(others, v) {
-			n++
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// steps looks at what leaders made of their voters: one that is well goes after another
+// has its vote, or the shard could lose fewer than there are nodes for.
+func (t *trial) steps(f *finding, all []history.Voting) (n int) {
+	last := map[string]history.Voting{} // by who leads
+	for _, now := range all {
+		was, known := last[now.Leader]
+		if last[now.Leader] = now; !known || was.Term != now.Term {
+			continue
+		}
+		n++
+		if live := min(was.Live, now.Live); live < 3 || len(now.Voters) >= 3 {
+			continue // two could not go on without each other
+		}
+		for _, v := range gone(was.Voters, now.Voters) {
+			hurt := func(h history.Fault) bool { return aims(h, v) || h.Kind == history.Leave }
+			if !t.any(now.From.Add(-missed), now.From, hurt) && !t.busy(now.From) {
+				f.breach(where{at: now.From, node: v}, "shard %d: %s has taken the vote of %s, to which nothing had happened, and nobody got one for it: %s, before %s", now.Shard, now.Leader, v, strings.Join(now.Voters, " "), strings.Join(was.Voters, " "))
+			}
 		}
 	}
 	return n
 }
 
-// understaffed is for how long a shard had fewer voters than there were nodes for,
-// while nothing happened that speaks for it.
-func (t *trial) understaffed(f *finding, all []history.Voting) (longest time.Duration) {
-	var since time.Time
-	for _, v := range all {
-		want := min(3, v.Live)
-		if want == 2 {
-			want = 1 // two could not go on without each other
-		}
-		switch {
-		case len(v.Voters) >= want:
-			since = time.Time{}
-			continue
-		case since.IsZero():
-			since = v.From
-		}
-		for _, h := range t.Faults { // from when the last one is over
-			if h.Kind != history.Backend && h.Kind != history.Traffic && h.Began.Before(v.To) {
-				if since = later(since, h.Ended); h.Ended.IsZero() {
-					since = v.To
-				}
-			}
-		}
-		d := v.To.Sub(since)
-		if longest = max(longest, d); d > understaff {
-			f.breach(where{at: v.To}, "shard %d has %d voters for %v, and there are %d nodes: %s", v.Shard, len(v.Voters), d.Round(time.Second), v.Live, strings.Join(v.Voters, " "))
-			since = v.To
-		}
-	}
-	return longest
-}
+// silent is for how long a member may answer late by this machine's doing before its
+// leader takes it for dead, with room to spare: that is after three seconds.
+const silent = time.Second
 
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
+// busy tells whether this machine was so late about a moment that nodes may have looked
+// dead, and were not: some clients were.
+func (t *trial) busy(at time.Time) bool {
+	return slices.ContainsFunc(t.Turns, func(turn history.Turn) bool {
+		return !turn.Due.IsZero() && turn.Began.Sub(turn.Due) >= silent && turn.Due.Before(at) && turn.Began.After(at.Add(-5*silent))
+	})
 }
 
 // once is about second processes that were started with the data of a node that ran:

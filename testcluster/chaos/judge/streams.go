@@ -65,8 +65,8 @@ func (t *trial) excuse(a, b llm.Turn) string {
 		return ""
 	case t.stale(a) || t.stale(b):
 		return "available"
-	case t.lost(b.RequestID):
-		return "node" // with it went its word of why
+	case t.lost(b.RequestID), a.Epoch == "" && t.lost(a.RequestID):
+		return "node" // with it went its word of why, as of a guess
 	}
 	return ""
 }
