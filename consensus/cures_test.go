@@ -84,7 +84,7 @@ func TestWedge(t *testing.T) {
 			g.noCures.behind.Store(true)
 		}))
 		w.open(1, three(), three()...)
-		for try := range 10 {
+		for try := range 40 { // on a busy machine few entries are under way, and most get away
 			led, follower := upset(w)
 			if !stays(2*time.Second, func() bool { return led.groups.Group(1).State().Led && !sameLength(led, follower) }) {
 				continue // it got away
@@ -99,7 +99,7 @@ func TestWedge(t *testing.T) {
 			})
 			return
 		}
-		t.Error("ten write errors did not wedge a pipelined follower: is the cure still needed?")
+		t.Error("forty write errors did not wedge a pipelined follower: is the cure still needed?")
 	})
 }
 

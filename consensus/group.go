@@ -89,7 +89,7 @@ type Group struct {
 
 // cures are switched off, one at a time, by the tests that show what they cure.
 type cures struct {
-	fence, jam, behind, guard, notify, order, hint, hushed atomic.Bool
+	fence, jam, behind, guard, notify, order, hint atomic.Bool
 }
 
 type report struct {
@@ -148,14 +148,6 @@ func (g *Group) stall() time.Duration {
 		return 0
 	}
 	return g.o.Timing.Stall
-}
-
-// hushed is how long a follower may say nothing until entries wait for a word of it.
-func (g *Group) hushed() time.Duration {
-	if g.noCures.hushed.Load() {
-		return 0
-	}
-	return g.o.Timing.Heartbeat / 2
 }
 
 // start begins the first life.

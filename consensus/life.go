@@ -108,7 +108,6 @@ func (l *life) run() error {
 			return r.err
 		}
 		l.raft = r.raft
-		l.wire.office.Store(r.raft)
 	case <-over.C:
 		return l.abandon(func() *raft.Raft { return (<-done).raft }, fmt.Errorf("the disk has not answered for %v", l.g.birth))
 	case <-l.g.ctx.Done():

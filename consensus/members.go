@@ -33,6 +33,9 @@ type Status struct {
 	Replicas           []Replica
 }
 
+// Life is Spec.Life.
+func (g *Group) Life() uint64 { return g.key.Life }
+
 // Status is the replica's status now.
 func (g *Group) Status() Status {
 	st := Status{State: g.State()}

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -63,10 +61,6 @@ type wire struct {
 	stall time.Duration // 0: no fence
 	acks  acks
 	close sync.Once
-
-	hushed time.Duration // nothing heard of a follower for so long: entries wait until there is; 0: they do not
-	closed chan struct{}
-	office atomic.Pointer[raft.Raft] // whose office it is; nil: it is in the making
 }
 
 func newWire(g *Group, door *transport.Group, logs *guard) *wire {
@@ -74,7 +68,7 @@ func newWire(g *Group, door *transport.Group, logs *guard) *wire {
 	serving.Add(1) // until deaf: so that nothing is added while the end is waited for
 	in := layer{door, &serving, sync.OnceFunc(serving.Done)}
 	return &wire{
-		door: in, logs: logs, stall: g.stall(), hushed: g.hushed(), closed: make(chan struct{}),
+		door: in, logs: logs, stall: g.stall(),
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 			Stream: in, MaxPool: pooled, MaxRPCsInFlight: g.inFlight, Timeout: g.rpc, Logger: g.hlog.Named("transport"),
 		}),
@@ -84,7 +78,6 @@ func newWire(g *Group, door *transport.Group, logs *guard) *wire {
 // Close ends all RPCs, both ways. Raft calls it too.
 func (w *wire) Close() (err error) {
 	w.close.Do(func() {
-		close(w.closed)
 		err = w.NetworkTransport.Close()
 		w.NetworkTransport.CloseStreams()
 		_ = w.door.Close() // ends the connections that Raft's transport leaves open
@@ -92,62 +85,19 @@ func (w *wire) Close() (err error) {
 	return err
 }
 
-// AppendEntries sends entries, and the word of what is committed, to a follower that is
-// not there as soon as it is. Raft by itself waits ever longer, up to ten seconds, and
-// then also where the follower has been back for as long and has confirmed each
-// heartbeat: it would be behind, and no help to a majority.
+// AppendEntries is refused while a write of ours has been pending for too long:
+// heartbeats do not pass by the disk, so followers would never know that this
+// leader can do nothing.
 func (w *wire) AppendEntries(id raft.ServerID, to raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	err := w.append(id, to, args, resp)
-	heartbeat := len(args.Entries) == 0 && args.PrevLogEntry == 0
-	if err == nil || heartbeat || !w.awaits(id, args.Term) {
-		return err
-	}
-	*resp = raft.AppendEntriesResponse{}
-	return w.append(id, to, args, resp)
-}
-
-// append is refused while a write of ours has been pending for too long: heartbeats do
-// not pass by the disk, so followers would never know that this leader can do nothing.
-func (w *wire) append(id raft.ServerID, to raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if p := w.logs.pending(); w.stall > 0 && p > w.stall {
 		return fmt.Errorf("not sent: a write to the own log has been pending for %v", p.Round(time.Millisecond))
 	}
 	sent := now()
 	err := w.NetworkTransport.AppendEntries(id, to, args, resp)
-	if err == nil {
-		w.acks.note(id, args, sent, resp.Success && resp.Term == args.Term)
+	if err == nil && resp.Success && resp.Term == args.Term {
+		w.acks.note(id, args, sent)
 	}
 	return err
-}
-
-// awaits waits for a word of a follower that nothing was heard of for a while; heartbeats
-// go on asking for one. It tells whether one came while the office lasts that the
-// entries are of, and the follower is a member; at once if it is there.
-func (w *wire) awaits(id raft.ServerID, term uint64) bool {
-	from := now()
-	if w.hushed == 0 || from-w.acks.heard(id) <= w.hushed {
-		return false // what failed had another cause
-	}
-	for w.holds(id, term) {
-		heard := w.acks.wait() // before the look: nothing is missed
-		if w.acks.heard(id) > from {
-			return true
-		}
-		select {
-		case <-heard:
-		case <-time.After(w.hushed): // an office can be lost without a note
-		case <-w.closed:
-			return false
-		}
-	}
-	return false
-}
-
-// holds tells whether this replica leads in that term, and the other is a member.
-func (w *wire) holds(id raft.ServerID, term uint64) bool {
-	r := w.office.Load()
-	return r != nil && r.State() == raft.Leader && r.CurrentTerm() == term &&
-		slices.ContainsFunc(r.GetConfiguration().Configuration().Servers, func(s raft.Server) bool { return s.ID == id })
 }
 
 func (w *wire) RequestVote(id raft.ServerID, to raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
@@ -180,7 +130,6 @@ type ack struct {
 	match uint64        // its log agrees with ours up to here
 	grew  time.Duration // when match last grew
 	snaps int           // snapshots under way to it
-	heard time.Duration // when it last answered anything, in whatever term
 }
 
 // acks is one per peer.
@@ -190,8 +139,7 @@ type acks struct {
 	changed chan struct{} // closed and made anew at a note, if anybody waits
 }
 
-// note takes an answer; one that does not agree, or is of a later term, is only heard.
-func (a *acks) note(id raft.ServerID, args *raft.AppendEntriesRequest, sent time.Duration, agrees bool) {
+func (a *acks) note(id raft.ServerID, args *raft.AppendEntriesRequest, sent time.Duration) {
 	match := args.PrevLogEntry // 0 in a heartbeat
 	if n := len(args.Entries); n > 0 {
 		match = args.Entries[n-1].Index
@@ -199,36 +147,20 @@ func (a *acks) note(id raft.ServerID, args *raft.AppendEntriesRequest, sent time
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	was := a.by[id]
-	was.heard = now()
-	if agrees && was.term <= args.Term {
-		if was.term < args.Term {
-			was = ack{term: args.Term, grew: sent, snaps: was.snaps, heard: was.heard}
-		}
-		was.sent = max(was.sent, sent)
-		if match > was.match {
-			was.match, was.grew = match, sent
-		}
+	if was.term > args.Term {
+		return
 	}
-	a.keep(id, was)
-	a.tell()
-}
-
-// heard is when a peer answered last.
-func (a *acks) heard(id raft.ServerID) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.by[id].heard
-}
-
-// keep and tell are called with mu held.
-func (a *acks) keep(id raft.ServerID, k ack) {
+	if was.term < args.Term {
+		was = ack{term: args.Term, grew: sent, snaps: was.snaps}
+	}
+	was.sent = max(was.sent, sent)
+	if match > was.match {
+		was.match, was.grew = match, sent
+	}
 	if a.by == nil {
 		a.by = make(map[raft.ServerID]ack)
 	}
-	a.by[id] = k
-}
-
-func (a *acks) tell() {
+	a.by[id] = was
 	if a.changed != nil {
 		close(a.changed)
 		a.changed = nil
@@ -241,7 +173,10 @@ func (a *acks) installing(id raft.ServerID, n int) {
 	was := a.by[id]
 	was.snaps += n
 	was.grew = now()
-	a.keep(id, was)
+	if a.by == nil {
+		a.by = make(map[raft.ServerID]ack)
+	}
+	a.by[id] = was
 }
 
 func (a *acks) of(id raft.ServerID, term uint64) ack {
@@ -267,5 +202,8 @@ func (a *acks) wait() <-chan struct{} {
 func (a *acks) kick() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.tell()
+	if a.changed != nil {
+		close(a.changed)
+		a.changed = nil
+	}
 }

@@ -21,8 +21,8 @@ import (
 // use it, each its own part.
 type joining struct {
 	mu    sync.Mutex
-	known []acquaintance    // whom to look for, newest first
-	said  map[string]word   // what was last said of a seed
+	known []acquaintance  // whom to look for, newest first
+	said  map[string]word // what was last said of a seed
 }
 
 // word is what came of asking a seed.
@@ -176,15 +176,16 @@ func (j *joining) isNew(address, text string) bool {
 }
 
 // Unheard are the seeds that did not answer when they were asked last, or were not
-// asked yet. This node itself, named as one, is none of them, also where its name has
-// other addresses of this host. Nor does an answer count from before a member was lost,
-// unless a member is there: whoever gave it may be on the other side of a split.
+// asked yet, and at which no member lives: that one is not asked, and may have come by
+// itself. This node, named as one, is none of them, also where its name has other
+// addresses of this host. An answer from before a member was lost does not count:
+// whoever gave it may be on the other side of a split.
 func (c *Cluster) Unheard() (seeds []string) {
 	here, lost := c.present()
 	c.joining.mu.Lock()
 	defer c.joining.mu.Unlock()
 	for _, s := range c.cfg.Seeds {
-		if w, asked := c.joining.said[s]; !asked || w.fault != "" || w.at.Before(lost) && !here[s] {
+		if w, asked := c.joining.said[s]; !here[s] && (!asked || w.fault != "" || w.at.Before(lost)) {
 			seeds = append(seeds, s)
 		}
 	}
@@ -193,11 +194,10 @@ func (c *Cluster) Unheard() (seeds []string) {
 
 // present is where members are that live, this one too, and when one was lost last.
 func (c *Cluster) present() (here map[string]bool, lost time.Time) {
-	here = map[string]bool{c.net.self.String(): true}
+	here = make(map[string]bool)
 	for _, m := range c.members.list() {
 		switch {
-		case m.Self:
-		case m.State != backend.MemberDead && m.State != backend.MemberLeft:
+		case m.Self || m.State != backend.MemberDead && m.State != backend.MemberLeft:
 			here[m.Address.String()] = true
 		case m.Since.After(lost):
 			lost = m.Since

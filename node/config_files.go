@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -21,8 +20,8 @@ const maxSecretFile = 1 << 20 // bytes of a token, certificate or key
 func checkFiles(c admin.Config, f fault) {
 	if c.TokenFile != "" {
 		data, ok := readSecret("token_file", c.TokenFile, f)
-		if ok && len(bytes.TrimSpace(data)) == 0 {
-			f("token_file", "%q is empty; write a token into it, one line", c.TokenFile)
+		if _, err := admin.Token(data); ok && err != nil {
+			f("token_file", "%q %v", c.TokenFile, err)
 		}
 	}
 	checkPair(c.TLS.CertFile, c.TLS.KeyFile, under("tls", f))

@@ -19,7 +19,7 @@ import (
 	"github.com/starling-lb/starling/proxy/backend"
 )
 
-const patience = 20 * time.Second // no wait is longer
+const patience = 40 * time.Second // no wait is longer
 
 // rig is a data plane with one backend, whose connections the test holds.
 type rig struct {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,16 +24,22 @@ var stallFull = flag.Bool("stall.full", false, "TestStall for a minute")
 func TestStall(t *testing.T) {
 	const most = 30
 	var late, failed int64
+	var lag time.Duration
 	for range 2 { // a machine that stands still for a second makes many late, and not twice
-		if late, failed = stall(t); late+failed <= most {
+		if late, failed, lag = stall(t); late+failed <= most {
 			return
 		}
+	}
+	if failed <= most && lag > tooBusy {
+		t.Logf("requests were sent %v late at the 99th percentile: the machine is too busy to measure", lag.Round(time.Millisecond))
+		return
 	}
 	t.Errorf("%d took longer than 1 s and %d failed, want at most %d together", late, failed, most)
 }
 
-// stall is how many requests were late while a backend stalled, and how many failed.
-func stall(t *testing.T) (tooLate, lost int64) {
+// stall is how many requests were late while a backend stalled, how many failed, and how
+// late they were sent, the 99th percentile.
+func stall(t *testing.T) (tooLate, lost int64, lag time.Duration) {
 	t.Helper()
 	rate, from, to, end := 500/raceFactor, 2*time.Second, 5*time.Second, 7*time.Second
 	if *stallFull {
@@ -60,6 +67,7 @@ func stall(t *testing.T) (tooLate, lost int64) {
 	defer client.CloseIdleConnections()
 
 	var late, failed atomic.Int64
+	var lags []time.Duration
 	var requests sync.WaitGroup
 	began := time.Now()
 	tick := time.NewTicker(time.Second / time.Duration(rate))
@@ -69,6 +77,7 @@ func stall(t *testing.T) (tooLate, lost int64) {
 		stalled.Store(since >= from && since < to)
 		for ; sent < int(since.Seconds()*float64(rate)); sent++ {
 			due := began.Add(time.Duration(float64(sent) / float64(rate) * float64(time.Second)))
+			lags = append(lags, time.Since(due))
 			requests.Go(func() {
 				resp, err := client.Get(n.URL() + "/")
 				if err == nil {
@@ -86,5 +95,6 @@ func stall(t *testing.T) (tooLate, lost int64) {
 	}
 	requests.Wait()
 	t.Logf("of %d requests %d took longer than 1 s, %d failed", sent, late.Load(), failed.Load())
-	return late.Load(), failed.Load()
+	slices.Sort(lags)
+	return late.Load(), failed.Load(), lags[len(lags)*99/100]
 }

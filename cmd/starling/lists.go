@@ -96,9 +96,9 @@ func showConfig(w io.Writer, c api.Config) {
 
 func showPools(w io.Writer, l api.Pools) {
 	of := column(l.Nodes)
-	fmt.Fprintf(w, "POOL\t%sPOLICY\tUSABLE\tIN FLIGHT\tWAITING\tSTEP CV\tREBALANCE\tPANIC\n", of("NODE"))
+	fmt.Fprintf(w, "POOL\t%sPOLICY\tUSABLE\tIN FLIGHT\tWAITING\tSTEP CV\tPANIC\tREBALANCE\tLAST LOOK\n", of("NODE"))
 	for _, p := range l.Pools {
-		fmt.Fprintf(w, "%s\t%s%s\t%d\t%d\t%d\t%.2f\t%s\t%s\n", p.Name, of(p.Node), policies(p), p.Usable, p.InFlight, p.Waiting, p.StepTimeCV, yes(p.Rebalance.Enabled), yes(p.Panic))
+		fmt.Fprintf(w, "%s\t%s%s\t%d\t%d\t%d\t%.2f\t%s\t%s\t%s\n", p.Name, of(p.Node), policies(p), p.Usable, p.InFlight, p.Waiting, p.StepTimeCV, yes(p.Panic), yes(p.Rebalance.Enabled), dash(p.Rebalance.Reason))
 	}
 	showGaps(w, l.Nodes)
 }
@@ -113,7 +113,7 @@ func policies(p api.Pool) string {
 
 func showBackends(w io.Writer, l api.Backends) {
 	of := column(l.Nodes)
-	fmt.Fprintf(w, "BACKEND\tPOOL\t%sSTATE\tFOR\tIN FLIGHT\tCLUSTER\tSESSIONS\tCAP\tWEIGHT\tSPEED\tREASON\n", of("NODE"))
+	fmt.Fprintf(w, "BACKEND\tPOOL\t%sSTATE\tFOR\tIN FLIGHT\tCLUSTER\tSESSIONS\tCAP\tWEIGHT\tSPEED\tSTEP\tREASON\n", of("NODE"))
 	for _, b := range l.Backends {
 		state := string(b.State)
 		if b.Slow {
@@ -127,8 +127,12 @@ func showBackends(w io.Writer, l api.Backends) {
 		if b.Speed > 0 {
 			speed = fmt.Sprintf("%.1f/s", b.Speed)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s%s\t%s\t%d\t%d\t%d\t%s\t%d\t%s\t%s\n", b.ID, b.Pool, of(b.Node), state, strings.TrimSuffix(ago(b.Since), " ago"),
-			b.InFlight.Local, b.InFlight.Cluster, b.Sessions, limit, b.Weight, speed, b.Reason)
+		step := "-"
+		if b.StepTime > 0 {
+			step = fmt.Sprintf("%.0fms", 1000*b.StepTime)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s%s\t%s\t%d\t%d\t%d\t%s\t%d\t%s\t%s\t%s\n", b.ID, b.Pool, of(b.Node), state, strings.TrimSuffix(ago(b.Since), " ago"),
+			b.InFlight.Local, b.InFlight.Cluster, b.Sessions, limit, b.Weight, speed, step, b.Reason)
 	}
 	showGaps(w, l.Nodes)
 }

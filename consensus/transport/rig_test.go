@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what must come; it costs nothing when
 // it comes sooner.
-const patience = 20 * time.Second
+const patience = 40 * time.Second
 
 // addresses resolves nodes for all transports of a test.
 type addresses struct {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -60,14 +61,23 @@ func readToken(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	token := bytes.TrimSpace(text)
+	token, err := Token(text)
+	if err != nil {
+		err = fmt.Errorf("%s %w", path, err)
+	}
+	return token, err
+}
+
+// Token is what a file of that text has for a token, or why it can have none.
+func Token(text []byte) (token []byte, err error) {
+	token = bytes.TrimSpace(text)
 	switch {
 	case len(text) > maxToken:
-		err = fmt.Errorf("%s is longer than %d bytes; it should hold one line", path, maxToken)
+		err = fmt.Errorf("is longer than %d bytes; it should hold one line", maxToken)
 	case len(token) == 0:
-		err = fmt.Errorf("%s is empty; put a line of random characters into it, for example from: openssl rand -hex 32", path)
+		err = errors.New("is empty; put a line of random characters into it, for example from: openssl rand -hex 32")
 	case bytes.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
-		err = fmt.Errorf("%s holds more than one word of printable ASCII; a header can carry nothing else", path)
+		err = errors.New("holds more than one word of printable ASCII; a header can carry nothing else")
 	}
 	return token, err
 }

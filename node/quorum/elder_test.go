@@ -3,12 +3,15 @@ package quorum
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/starling-lb/starling/consensus"
 	"github.com/starling-lb/starling/shards"
+	"github.com/starling-lb/starling/shards/meta"
 )
 
 // chat are the rules of one pool that would rather move a session than refuse a turn.
@@ -52,6 +55,14 @@ func TestAnElderNeedsNoHeir(t *testing.T) {
 	a, b := all[0], all[1]
 	<-a.Routed()
 	<-b.Routed()
+	eventually(t, func() string { // each shard is kept by three, of which two go on without a
+		for _, s := range b.Map().Shards {
+			if s.Step != nil || len(s.Replicas) != 3 || slices.ContainsFunc(s.Replicas, func(r meta.Replica) bool { return !r.Voter }) {
+				return fmt.Sprintf("a shard is under way: %+v", s)
+			}
+		}
+		return ""
+	})
 	turn, err := a.Router().Turn(t.Context(), "chat", []byte("s"), 0, func() string { return "b1" })
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +105,7 @@ func TestAnElderNeedsNoHeir(t *testing.T) {
 }
 
 func move(t *testing.T, q *Quorum) error {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	_, err := q.Router().Move(ctx, "chat", []byte("s"), "b2")
 	return err

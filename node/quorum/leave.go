@@ -83,8 +83,8 @@ func (q *Quorum) Reset(ctx context.Context, shard int, empty bool) error {
 			q.log.Info("the reset of a shard waits for a node's word", "shard", shard, "err", err)
 		}
 		again, cause := q.keeper.Reset(ctx, shard, empty)
-		if cause != nil && ctx.Err() != nil {
-			break // what was said before says more
+		if cause != nil && ctx.Err() != nil && again == "" {
+			break // nothing was asked for yet, and what was said before says more
 		}
 		founder, err = again, cause
 	}

@@ -64,10 +64,10 @@ func (h host) has(r meta.Own) bool {
 	return slices.Contains(h.q.store.Keys(), store.Key{Shard: uint64(r.Shard), Incarnation: uint64(r.Incarnation), Life: r.Life})
 }
 
-// Close stops a replica and leaves what it kept.
+// Close stops a replica and leaves what it kept; one of another life goes on.
 func (h host) Close(ctx context.Context, r meta.Own) {
 	q, shard := h.q, uint32(r.Shard)
-	if g := q.groups.Group(shard); g != nil && g.ID.Incarnation == r.Incarnation {
+	if g := q.groups.Group(shard); g != nil && g.ID.Incarnation == r.Incarnation && g.Life() == r.Life {
 		q.drop(shard)
 		q.groups.Close(ctx, g)
 	}

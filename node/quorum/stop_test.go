@@ -17,6 +17,7 @@ func TestStopDoesNotWaitForWhatHangs(t *testing.T) {
 		"release": func(q *Quorum, ctx context.Context) error { return q.Release(ctx, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir() // before the wait for replicas, which write there to the end
 			before := goleak.IgnoreCurrent()
 			t.Cleanup(func() { // replicas that were not waited for end behind Stop, and log
 				eventually(t, func() string {
@@ -27,7 +28,7 @@ func TestStopDoesNotWaitForWhatHangs(t *testing.T) {
 				})
 			})
 			w := &town{peers: make(map[string]Peer)}
-			q := w.settle(t, "a", t.TempDir(), 1)
+			q := w.settle(t, "a", dir, 1)
 			ended := make(chan struct{})
 			defer close(ended)
 			q.start(func(context.Context) { <-ended })

@@ -173,3 +173,63 @@ func TestPlanTakesALaterLife(t *testing.T) {
 		}
 	}
 }
+
+// TestPlanAfterARecovery: what the recovered map does not know to be made is not made
+// once more before those who lead it could say so, and is taken as it has come to be.
+func TestPlanAfterARecovery(t *testing.T) {
+	const later = 1<<nodeBits | 7
+	made := []Replica{{"a", 7, true}}
+	at := func(life uint64, nodes ...string) (g Group) {
+		g = Group{Incarnation: 1, Leader: nodes[0], Term: 1, Last: 1}
+		for _, n := range nodes {
+			g.Members = append(g.Members, Member{Node: n, Life: life, Voter: true, Live: true, Level: time.Hour})
+		}
+		return g
+	}
+	for what, c := range map[string]struct {
+		generation uint32
+		shard      Shard
+		dead       bool // the founder
+		led        time.Duration
+		group      *Group
+		want       string
+	}{
+		"founded, and nobody has made it":  {1, Shard{Phase: Planned}, false, time.Second, nil, "1 creating"},
+		"recovered, it may be made":        {later, Shard{Phase: Planned}, false, time.Second, nil, "0 planned"},
+		"recovered, nobody has said so":    {later, Shard{Phase: Planned}, false, joinWait, nil, "1 creating"},
+		"its founder is lost":              {1, Shard{Incarnation: 1, Phase: Creating, Founder: "a", Replicas: made}, true, time.Second, nil, "2 creating"},
+		"recovered, its founder is lost":   {later, Shard{Incarnation: 1, Phase: Creating, Founder: "a", Replicas: made}, true, time.Second, nil, "1 creating"},
+		"it was made":                      {later, Shard{Incarnation: 1, Phase: Creating, Founder: "a", Replicas: made}, false, time.Second, new(at(7, "a")), "1 ready a7"},
+		"it was made, and has gone on":     {later, Shard{Incarnation: 1, Phase: Creating, Founder: "a", Replicas: made}, false, time.Second, new(at(9, "b", "c")), "1 ready b9 c9"},
+		"it was made, and has grown since": {later, Shard{Incarnation: 1, Phase: Creating, Founder: "a", Replicas: made}, false, time.Second, new(at(7, "a", "b", "c")), "1 ready a7 b7 c7"},
+	} {
+		m, seen := heavy(t, 1)
+		m = m.clone()
+		m.Shards[0].Incarnation, c.shard.Revision = c.generation, m.Revision
+		m.Shards[1] = c.shard
+		if c.shard.Phase == Creating {
+			m.Shards[1].Step = &Step{Kind: Create, Node: "a"}
+		}
+		if c.dead {
+			n := m.Nodes["a"]
+			n.State = Dead
+			m.Nodes["a"] = n
+			seen.Peers["a"] = Peer{Node: n, Gone: time.Hour}
+		}
+		delete(seen.Groups, 1)
+		if c.group != nil {
+			seen.Groups[1] = *c.group
+		}
+		seen.Led = c.led
+		s := must(t, m, Plan(m, seen)...).Shards[1]
+		got := fmt.Sprintf("%d %s", s.Incarnation, s.Phase)
+		if s.Phase == Ready {
+			for _, r := range s.Replicas {
+				got += fmt.Sprintf(" %s%d", r.Node, r.Life)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: it is %s, want %s; %+v", what, got, c.want, s)
+		}
+	}
+}

@@ -17,8 +17,8 @@ import (
 
 const (
 	nodes   = 3
-	upTime  = time.Minute // for all to lead
-	endTime = 10 * time.Second
+	upTime  = 2 * time.Minute // for all to lead
+	endTime = 30 * time.Second
 )
 
 // town is three nodes' parts in what is agreed, in one process: sockets, disks and
