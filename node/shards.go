@@ -176,10 +176,15 @@ func (a around) reached(c *gossip.Cluster, listens net.Addr) string {
 // has none.
 func (n *Node) sessionsReady() error {
 	q := n.quorum.Load()
-	if q == nil || !n.sticks() || q.Map() != nil {
+	switch {
+	case q == nil || !n.sticks():
 		return nil
+	case q.Map() == nil:
+		return fmt.Errorf("there is no cluster yet that keeps sessions: %s", q.Waits())
+	case q.Place() != "":
+		return fmt.Errorf("the other nodes know this one at %s, and hear nothing of it from elsewhere: it has just moved, or its data directory is a copy", q.Place())
 	}
-	return fmt.Errorf("there is no cluster yet that keeps sessions: %s", q.Waits())
+	return nil
 }
 
 // agreed fills in what a status says of the cluster.

@@ -92,6 +92,9 @@ func (q *Quorum) Waits() string {
 	return q.waits
 }
 
+// Place is where the other nodes know this one, if that is elsewhere.
+func (q *Quorum) Place() string { return q.keeper.Place() }
+
 // newcomers are the nodes as the founding looks at them: the live ones, then those of
 // a cluster that were there.
 func (q *Quorum) newcomers() []meta.Newcomer {

@@ -56,6 +56,7 @@ type reply struct {
 	Invalid  bool      `json:"invalid,omitempty"`  // Refused is ErrInvalid
 
 	Generation uint32 `json:"generation,omitempty"` // of its map, or a later one that it has heard of
+	Place      string `json:"place,omitempty"`      // where it knows the asker, if that is elsewhere
 }
 
 // ErrElsewhere is a question to a node that cannot do what was asked.
@@ -82,6 +83,9 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 		r.Leader = k.o.Self
 	default:
 		r.Leader = k.metaLeader()
+	}
+	if astray {
+		r.Place = peer.At
 	}
 	switch {
 	case q.Command != nil && astray:
@@ -284,9 +288,19 @@ func (k *Keeper) report(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.heeded = r.Hash
+	if k.heeded = r.Hash; err == nil {
+		k.knownAt = r.Place
+	}
 	k.leader, k.missed = r.Leader, r.Leader == "" || r.Leader == k.o.Self
 	return err
+}
+
+// Place is where the others know this node, if that is elsewhere: it has just moved, or
+// its data directory is a copy. "": it is where they know it, as far as it was told.
+func (k *Keeper) Place() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.knownAt
 }
 
 // announce has the nodes that keep no replica of meta hear of a newer map at once,

@@ -65,12 +65,15 @@ func TestCopyHasNoVoice(t *testing.T) {
 	if r := w.ask(t, leader, of, order); !r.Invalid || !strings.Contains(r.Refused, "a data directory was copied") {
 		t.Errorf("a copy's command is refused with %q", r.Refused)
 	}
+	if r := w.ask(t, leader, of, said); r.Place != of+":7947" {
+		t.Errorf("a copy is told that its node is at %q", r.Place)
+	}
 	if now := w.newest(); now.Revision != before.Revision {
 		t.Errorf("the copy had revision %d become %d: %+v", before.Revision, now.Revision, now.Shards)
 	}
 	order.At = of + ":7947"
-	if r := w.ask(t, leader, of, order); r.Refused != "" || r.Revision <= before.Revision {
-		t.Errorf("the node's own: %q, revision %d", r.Refused, r.Revision)
+	if r := w.ask(t, leader, of, order); r.Refused != "" || r.Place != "" || r.Revision <= before.Revision {
+		t.Errorf("the node's own: %q, revision %d; it is told that it is at %q", r.Refused, r.Revision, r.Place)
 	}
 }
 

@@ -78,6 +78,7 @@ type Keeper struct {
 	open    map[int]Own
 	gone    map[string]time.Duration // by node: since when gossip has not seen it alive
 	leader  string                   // of meta, as others say
+	knownAt string                   // see Place
 	heeded  uint64                   // hash of the names that the leader of meta has of this node
 	missed  bool                     // the last report did not find it
 	abreast contact                  // with it

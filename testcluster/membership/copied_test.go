@@ -2,6 +2,7 @@ package membership
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -82,6 +83,23 @@ func TestSituationCopiedDirectory(t *testing.T) {
 			}
 		}
 	}
+	eventually(t, patience, func() string { return unready(client, c.Node(3), "the other nodes know this one at") })
+	eventually(t, patience, func() string { return unready(client, c.Node(2), "") })
 	all()
 	take()
+}
+
+// unready tells what is wrong unless a node is not ready for that reason; "": it is to
+// be ready.
+func unready(client *http.Client, n *testcluster.Node, why string) string {
+	resp, err := client.Get(n.AdminURL() + "/readyz")
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	said, err := io.ReadAll(resp.Body)
+	if err != nil || (why == "") != (resp.StatusCode == http.StatusOK) || !strings.Contains(string(said), why) {
+		return fmt.Sprintf("node %s: %s, %s, %v", n.Name, resp.Status, said, err)
+	}
+	return ""
 }
