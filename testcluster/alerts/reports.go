@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/starling-lb/starling/testcluster"
@@ -24,9 +25,27 @@ func loseReports() stage {
 				return ctx.Err()
 			}
 		},
-		heal: func(_ context.Context, s *scene) error {
+		heal: func(ctx context.Context, s *scene) error {
 			s.Heal()
-			return nil
+			return s.heard(ctx)
 		},
+	}
+}
+
+// heard waits until all nodes have heard reports of all others: that may take some
+// seconds, in which the alert is right.
+func (s *scene) heard(ctx context.Context) error {
+	for {
+		f := newFilm(func(metric string) bool { return metric == "starling_report_age_seconds" }, s.nodes)
+		if err := f.roll(ctx, 1); err != nil {
+			return fmt.Errorf("wait for reports: %w", err)
+		}
+		oldest := 0.0
+		for _, ages := range f.series {
+			oldest = max(oldest, ages[0])
+		}
+		if oldest < 5 {
+			return nil
+		}
 	}
 }
