@@ -2,13 +2,14 @@
 # alone.sh PRINT [FLAG...] judges the tests that failed in PRINT, which go test wrote
 # with packages side by side: each must pass three times with the machine to itself.
 # At most two are judged so, and none beside what no machine is to blame for: a data
-# race, a panic, a leak, a package that did not compile or failed outside its tests.
+# race, a panic, a leak, a process that was ended, a package that did not compile or
+# failed outside its tests.
 # Prints what it does; exits with 1 if the failure stands.
 set -uo pipefail
 go=${GO:-go} print=$1
 shift
 
-if grep -nE 'DATA RACE|^panic:|^fatal error:|BUG:|goleak|unexpected goroutines|\[(build|setup) failed\]|^[^ ]+\.go:[0-9]+:[0-9]+: ' "$print"; then
+if grep -nE 'DATA RACE|ThreadSanitizer|SIGSEGV|panic: |fatal error: |goroutine [0-9]+ \[|^signal: |^\*\*\* Test |BUG:|goleak|unexpected goroutines|\[(build|setup) failed\]|^[^ ]+\.go:[0-9]+:[0-9]+: |[^ ].*--- FAIL: ' "$print"; then
 	echo "alone: no neighbour explains that; the failure stands"
 	exit 1
 fi

@@ -306,19 +306,26 @@ func await[T any](t *testing.T, ch <-chan T) T {
 	}
 }
 
-// prompt measures a time until it is short enough, at most so often as a time is
-// measured before it counts as too long; it returns how often it did.
+// prompt measures a time until it was short enough more often than not, and gives up
+// once it was not half so often as times are measured, or was late by seconds; it
+// returns how often it did.
 func prompt(t *testing.T, what string, limit time.Duration, measure func() time.Duration) (times float64) {
 	t.Helper()
-	var took time.Duration
-	for range attempts {
-		times++
-		if took = measure(); took <= limit {
-			return times
+	var took []time.Duration
+	for late := 0; late <= attempts/2; {
+		last := measure()
+		if took = append(took, last); last > limit {
+			late++
+		}
+		if last > limit+2*time.Second {
+			break
+		}
+		if 2*late < len(took) {
+			return float64(len(took))
 		}
 	}
 	t.Errorf("%s after %v, want %v", what, took, limit)
-	return times
+	return float64(len(took))
 }
 
 // eventually waits until look finds nothing wrong.

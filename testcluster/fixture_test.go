@@ -183,17 +183,25 @@ func eventually(t *testing.T, within time.Duration, look func() string) {
 	}
 }
 
-// inTime measures what is quick, and again where it was not: a busy machine may be slow
-// once or twice, and what is slow by itself is so each time.
+// inTime measures what is quick until it was more often than not. A busy machine may be
+// slow once or twice; nothing of it makes that seconds.
 func inTime(t *testing.T, what string, limit time.Duration, measure func() time.Duration) {
 	t.Helper()
 	var took []time.Duration
-	for range 3 {
-		if took = append(took, measure()); took[len(took)-1] <= limit {
+	late := 0
+	for late < 3 {
+		last := measure()
+		if took = append(took, last); last > limit {
+			late++
+		}
+		if last > limit+2*time.Second {
+			break
+		}
+		if 2*late < len(took) {
 			return
 		}
 	}
-	t.Errorf("%s: %v, each time later than %v", what, took, limit)
+	t.Errorf("%s: %v, too often later than %v", what, took, limit)
 }
 
 // insist does something at the admin API until the cluster has answered it: on a
@@ -211,7 +219,7 @@ func insist(t *testing.T, do func() error) {
 		case strings.Contains(err.Error(), "did not agree"), errors.As(err, &refused) && refused.Status == http.StatusServiceUnavailable:
 			open = true
 			return err.Error()
-		case open && refused != nil:
+		case open && refused != nil && (refused.Status == http.StatusConflict || refused.Status == http.StatusNotFound):
 			return ""
 		}
 		t.Fatal(err)

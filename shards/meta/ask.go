@@ -89,7 +89,7 @@ func (k *Keeper) Answer(ctx context.Context, from string, b []byte) ([]byte, err
 	}
 	switch {
 	case q.Command != nil && astray:
-		r.refuse(fmt.Errorf("%w: node %s says that it is at %s, and is known at %s; if it has not just moved, a data directory was copied: give each node its own", ErrInvalid, from, q.At, peer.At))
+		r.refuse(fmt.Errorf("node %s says that it is at %s, and is known at %s; if it has not just moved, a data directory was copied: give each node its own", from, q.At, peer.At))
 	case q.Command != nil && !k.knows(from):
 		r.refuse(fmt.Errorf("%w: node %s is none of the cluster", ErrInvalid, from))
 	case q.Command != nil:
@@ -268,6 +268,8 @@ func (k *Keeper) report(ctx context.Context) error {
 	if m == nil {
 		return nil
 	}
+	place := "" // unless somebody says otherwise now
+	defer func() { k.toldPlace(place) }()
 	if k.listen(); k.fenced() {
 		return k.succeed(ctx, m)
 	}
@@ -286,21 +288,27 @@ func (k *Keeper) report(ctx context.Context) error {
 	if err == nil && r.Leader == to {
 		k.met()
 	}
+	place = r.Place
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.heeded = r.Hash; err == nil {
-		k.knownAt = r.Place
-	}
+	k.heeded = r.Hash
 	k.leader, k.missed = r.Leader, r.Leader == "" || r.Leader == k.o.Self
 	return err
 }
 
 // Place is where the others know this node, if that is elsewhere: it has just moved, or
-// its data directory is a copy. "": it is where they know it, as far as it was told.
+// its data directory is a copy. "": it is where they know it, or nobody was there to say
+// so in the last round.
 func (k *Keeper) Place() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.knownAt
+}
+
+func (k *Keeper) toldPlace(at string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.knownAt = at
 }
 
 // announce has the nodes that keep no replica of meta hear of a newer map at once,

@@ -62,7 +62,7 @@ func TestCopyHasNoVoice(t *testing.T) {
 		w.run(50 * time.Millisecond)
 	}
 	order := question{Node: said.Node, At: said.At, Command: Command{Op: OpPool, Key: "p", Pool: &Pool{}}.Encode()}
-	if r := w.ask(t, leader, of, order); !r.Invalid || !strings.Contains(r.Refused, "a data directory was copied") {
+	if r := w.ask(t, leader, of, order); r.Invalid || !strings.Contains(r.Refused, "a data directory was copied") {
 		t.Errorf("a copy's command is refused with %q", r.Refused)
 	}
 	if r := w.ask(t, leader, of, said); r.Place != of+":7947" {

@@ -44,7 +44,7 @@ func (s *scene) heard(ctx context.Context) error {
 		for _, ages := range f.series {
 			oldest = max(oldest, ages[0])
 		}
-		if oldest < 5 {
+		if len(f.series) > 0 && oldest < 5 {
 			return nil
 		}
 	}

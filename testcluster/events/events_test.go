@@ -129,6 +129,7 @@ func TestEveryChangeIsTold(t *testing.T) {
 			if err = at.Post(t.Context(), body, path...); err == nil {
 				return
 			}
+			<-time.After(50 * time.Millisecond)
 		}
 		t.Fatal(err)
 	}

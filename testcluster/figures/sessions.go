@@ -131,7 +131,7 @@ func (t *town) crowd(callers int, span time.Duration) (rate float64) {
 
 var errNoHit = errors.New("sessions that this node has bound are not in its cache")
 
-// mayMiss is of how many turns one may have to ask again.
+// mayMiss is of how many sessions one may be asked for again.
 const mayMiss = 10
 
 // hits measures turns of sessions that are known, from the begin over the second look

@@ -240,6 +240,14 @@ func TestStoppedBeforeTheWrite(t *testing.T) {
 	if len(provoked) != 1 || *full && len(all) != 1 { // available may guess once more, as above
 		t.Fatalf("%d overlaps, want the one that was provoked: %v", len(all), all)
 	}
+	for _, o := range all {
+		eventually(t, patience, func() string {
+			if said := logged(t, s.logs); !said[o.first.id].Stale && !said[o.second.id].Stale {
+				return fmt.Sprintf("no log says why two ran: %v", o)
+			}
+			return ""
+		})
+	}
 	older, newer := provoked[0].first, provoked[0].second
 	if older.backend != old {
 		older, newer = newer, older

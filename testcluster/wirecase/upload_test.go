@@ -212,7 +212,8 @@ func TestG25RetryOfPost(t *testing.T) {
 				t.Fatal("A was never tried")
 			}
 			slices.Sort(took)
-			if took[len(took)/2] > 2*time.Second { // the middle one: a machine may stop for a moment
+			// The middle one, and none by much: a machine may stop for a moment.
+			if took[len(took)/2] > 2*time.Second || took[len(took)-1] > 10*time.Second {
 				t.Errorf("when A gave no reply it took %v", took)
 			}
 		})
