@@ -168,10 +168,15 @@ func (c *chromium) close() error {
 	}
 	_ = c.cmd.Process.Kill()
 	_ = c.cmd.Wait()
+	return insist(ctx, func() error { return os.RemoveAll(c.dir) })
+}
+
+// insist does something until it succeeds or ctx ends; then its last error says why not.
+func insist(ctx context.Context, do func() error) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := os.RemoveAll(c.dir)
+		err := do()
 		if err == nil {
 			return nil
 		}

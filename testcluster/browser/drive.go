@@ -89,19 +89,7 @@ func guarded(ctx context.Context) (*testcluster.Cluster, error) {
 func turns(ctx context.Context, node, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := turn(ctx, node, key)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return err
-		}
-	}
+	return insist(ctx, func() error { return turn(ctx, node, key) })
 }
 
 func turn(ctx context.Context, node, key string) error {

@@ -2,9 +2,6 @@ package rolling
 
 import (
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -81,19 +78,11 @@ func TestReloadOfAllByOne(t *testing.T) {
 func TestReloadOfAllGoesPastWhoEnds(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		_, _ = io.WriteString(w, "data: x\n\n")
-		w.(http.Flusher).Flush()
-		select {
-		case <-release:
-		case <-q.Context().Done():
-		}
-	}))
-	t.Cleanup(s.Close)
+	s := holding(t, release)
 	f := newFleet(t, 3, func(int) string {
 		return fmt.Sprintf("reload: {watch: false}\npools:\n  llm: {backends: [{id: b1, url: %q}], backend: {engine: none}, health: {enabled: false}}\n", s.URL)
 	})
-	held, err := f.turn(0, "/", "")
+	held, err := f.turn(0, "/hold", "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,17 +22,7 @@ import (
 func TestLeadersGoFirst(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		_, _ = io.WriteString(w, "data: x\n\n")
-		if q.URL.Path == "/hold" {
-			w.(http.Flusher).Flush()
-			select {
-			case <-release:
-			case <-q.Context().Done():
-			}
-		}
-	}))
-	t.Cleanup(s.Close)
+	s := holding(t, release)
 	f := newFleet(t, 3, func(int) string {
 		return fmt.Sprintf(`pools:
   llm:
@@ -148,4 +138,22 @@ func (f *fleet) turn(node int, path, session string) (*http.Response, error) {
 		err = errors.Join(errors.New(resp.Status), resp.Body.Close())
 	}
 	return resp, err
+}
+
+// holding is a backend that answers at once, and a turn at /hold for as long as that is
+// not released.
+func holding(t *testing.T, release <-chan struct{}) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.WriteString(w, "data: x\n\n")
+		if q.URL.Path == "/hold" {
+			w.(http.Flusher).Flush()
+			select {
+			case <-release:
+			case <-q.Context().Done():
+			}
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
 }
